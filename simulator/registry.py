@@ -262,6 +262,11 @@ class PartKey(NamedTuple):
 # Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
 # "KEY=VALUE": the part is in use if the key has this value; without a value: if it has not its default.
 PARTS = {
+    "kv_transfer": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", "workload"),
+    "cluster.disaggregation": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", "health"),
+    "topology.pd_node_ratio": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode"),
+    "pools[].role=prefill": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
+    "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
@@ -270,12 +275,16 @@ PARTS = {
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
+    "engine.data_parallel": PartKey("simulator.assembly.parts.ranks:Ranks"),
+    "topology.data_parallel": PartKey("simulator.assembly.parts.ranks:Ranks", default=1, is_others=True),
     "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),
     "pools[].cost_per_hour": PartKey("simulator.assembly.parts.costs:Costs", "model", 0.0),
     "prices": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "carbon": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "electricity": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "kv_tiers": PartKey("simulator.assembly.parts.kv_tiers:Tiers", "pools"),
+    "pools[].kv_tiers": PartKey("simulator.assembly.parts.kv_tiers:Tiers"),
     "workload.adapters": PartKey("simulator.assembly.parts.adapters:LoraAdapters", "images"),
     "engine.lora": PartKey("simulator.assembly.parts.adapters:LoraAdapters", is_others=True),
     "engine.speculative": PartKey("simulator.assembly.parts.speculation:Speculation", is_others=True),
@@ -299,7 +308,7 @@ _ASKING = {name: name for name in (
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
 # Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
-CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "hand_over", "ranks", "tiers"))
+CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "roles", "scorers"))
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

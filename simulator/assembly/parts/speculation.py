@@ -1,4 +1,5 @@
 """Speculative decoding, [engine.speculative]: conflicts, counts of drafts in the summary."""
+from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Part
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature, Place
@@ -19,7 +20,7 @@ def _why_unpriced(place: Place) -> str:
 
 
 def _why_no_tiers(place: Place) -> str:
-    if not has.protocol_of(place).takes_drafts:
+    if not used.protocol_of(place).takes_drafts:
         return 'its rules are not settled with drafts; those of "vllm_offload" are'
     parameters = place.engine.parameters
     drops = parameters.speculative.method in behaviour_of(parameters.vllm_version).offload_drafters
@@ -35,12 +36,12 @@ class Speculation(Part):
         Conflict(DRAFTS, has.DIVIDED_PROMPTS, "vLLM refuses it"),
         Conflict(DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
         Conflict(DRAFT_MODEL, has.BACKEND, _why_unpriced, "a backend has no prices of another model"),
-        Conflict(DRAFTS, has.VLLM_TIERS, _why_no_tiers,
+        Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers,
                  'only the rules of "vllm_offload" are settled with drafts, and with EAGLE and MTP where all layers '
                  "share one block table"),
         Conflict(Feature("hashes of blocks without the token behind",
                          "engine.speculative.disable_lookahead_block_hashes", False),
-                 has.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),
+                 used.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),
     )
     summary_before = "by_slo_class"
     summary_keys = {
