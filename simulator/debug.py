@@ -87,7 +87,7 @@ def record(workload, plan: ClusterPlan, *, details=True, blocks=True, max_iterat
         iterations=_joined(tables.iteration_chunks, records.ITERATION),
         steps=log.steps if details else [], token_times=_token_times(_joined(tables.token_chunks, records.TOKEN)),
         itl_gap_ns=gap_ns, itl_count=count, diagnosis=run.diagnosis, complete=run.complete,
-        transfers=run.transfers, legs=run.legs, lock_steps=lock_steps, speculation=run.speculation,
+        transfers=run.transfers, legs=run.legs, lock_steps=lock_steps, speculation=run.counts.get("speculation"),
         executions=run.executions)
 
 

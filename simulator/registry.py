@@ -248,34 +248,56 @@ class PartKey(NamedTuple):
     """A key of the experiment file that a part reads.
 
     target : "module:Class" of the part, imported where an experiment gives the key.
-    when : the part is in use if the key has this value, and another Struct declares the key; None: if it has not its
-        default.
     before : the next key of the same table, in resolved.toml and in `describe`; "": it is the last.
     default : value without the key.
+    is_others : another Struct declares the key, or the class that its table chooses.
     """
 
     target: str
     before: str = ""
     default: Any = None
-    when: Any = None
+    is_others: bool = False
 
 
 # Dotted key of the experiment file -> its part, see simulator/assembly/parts/base.py; operations are in this order.
+# "KEY=VALUE": the part is in use if the key has this value; without a value: if it has not its default.
 PARTS = {
+    "kv_transfer": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", "workload"),
+    "cluster.disaggregation": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", "health"),
+    "topology.pd_node_ratio": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode"),
+    "pools[].role=prefill": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
+    "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
-    "pools[].role": PartKey("simulator.assembly.parts.encode:Encode", when="encode"),
+    "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
+    "engine.data_parallel": PartKey("simulator.assembly.parts.ranks:Ranks"),
+    "topology.data_parallel": PartKey("simulator.assembly.parts.ranks:Ranks", default=1, is_others=True),
     "engine.experts": PartKey("simulator.assembly.parts.expert_shifts:ExpertShifts", "data_parallel"),
     "pools[].cost_per_hour": PartKey("simulator.assembly.parts.costs:Costs", "model", 0.0),
     "prices": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "power": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "carbon": PartKey("simulator.assembly.parts.costs:Costs", "output"),
     "electricity": PartKey("simulator.assembly.parts.costs:Costs", "output"),
+    "kv_tiers": PartKey("simulator.assembly.parts.kv_tiers:Tiers", "pools"),
+    "pools[].kv_tiers": PartKey("simulator.assembly.parts.kv_tiers:Tiers"),
+    "workload.adapters": PartKey("simulator.assembly.parts.adapters:LoraAdapters", "images"),
+    "engine.lora": PartKey("simulator.assembly.parts.adapters:LoraAdapters", is_others=True),
+    "engine.speculative": PartKey("simulator.assembly.parts.speculation:Speculation", is_others=True),
+}
+
+# Key of summary.json -> its name in the report, and the function that puts its value into words.
+FACTS = {
+    "speculation": ("speculation", "simulator.results.speculation:sentence"),
+    "encode": ("encode pools", "simulator.results.encoding:sentence"),
+    "kv_transfer": ("KV transfers", "simulator.results.hand_over:sentence"),
+    "cost": ("cost", "simulator.results.money:sentence"),
+    "energy": ("energy", "simulator.results.energy:sentence"),
+    "uncertainty": ("uncertainty", "simulator.results.uncertainty:sentence"),
 }
 
 # A user's module -> the classes that were loaded from it, "module:Class" -> the class.
@@ -286,7 +308,7 @@ _ASKING = {name: name for name in (
     "simulator.routing.disaggregation.python_decider", "simulator.admission.python_admission",
     "simulator.scheduling.python_scheduler")} | {"simulator.engine.operations.scaling": "simulator.scaling.base"}
 # Modules that have rows of the table of conflicts (simulator/config/conflicts.py), in an attribute CONFLICTS.
-CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "hand_over", "ranks", "tiers"))
+CONFLICTS = tuple(f"simulator.config.{module}" for module in ("context", "engines", "roles", "scorers"))
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -309,7 +331,7 @@ def load(kind: str, name: str, search: Iterable[str] = ()) -> type:
     """
     target = KINDS[kind].entries.get(name)
     if target is not None:
-        return _import(target)
+        return imported(target)
     if ":" not in name:
         more = installed(kind)
         if name not in more:
@@ -325,12 +347,12 @@ def installed(kind: str) -> dict[str, str]:
 
 def study_table(kind: str) -> type[msgspec.Struct]:
     """Return the Struct of [study] of a kind of study."""
-    return _import(STUDIES[kind])
+    return imported(STUDIES[kind])
 
 
 def part(key: str) -> type:
     """Return the part that reads a key of `PARTS`."""
-    return _import(PARTS[key].target)
+    return imported(PARTS[key].target)
 
 
 def parts() -> list[type]:
@@ -388,7 +410,7 @@ def _load_from_user(kind: str, name: str, search: Iterable[str]) -> type:
                            f"{_exit_place(error)}"]) from error
     if not isinstance(chosen, type):
         raise InputErrors([f'"{name}" is not a class'])
-    base = KINDS[kind].base and _import(KINDS[kind].base)
+    base = KINDS[kind].base and imported(KINDS[kind].base)
     if base and not issubclass(chosen, base):
         raise InputErrors([f'"{name}" is no {KINDS[kind].title}: expected a subclass of '
                            f'{base.__module__}.{base.__name__}'])
@@ -414,7 +436,8 @@ def _exit_place(error: BaseException) -> str:
     return place
 
 
-def _import(target: str) -> type:
+def imported(target: str) -> Any:
+    """Return the object "module:name"."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 

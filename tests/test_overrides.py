@@ -56,7 +56,7 @@ def test_place_is_that_of_the_method_in_the_header_of_the_base(kind):
                                             for name in registry.KINDS[kind].entries
                                             if (kind, name) not in ALL_AS_BEFORE])
 def test_every_built_in_answers_its_question(kind, name):
-    base = registry.KINDS[kind].base and registry._import(registry.KINDS[kind].base)
+    base = registry.KINDS[kind].base and registry.imported(registry.KINDS[kind].base)
     assert overrides.fault_of(kind, registry.load(kind, name), base) is None
 
 
@@ -72,7 +72,7 @@ def test_python_class_that_overrides_nothing_is_refused(told, kind):
 
 @pytest.mark.parametrize("kind", COMPILED)
 def test_python_class_cannot_answer_for_a_compiled_base(told, kind):
-    base, method = registry._import(registry.KINDS[kind].base), overrides.QUESTIONS[kind].method
+    base, method = registry.imported(registry.KINDS[kind].base), overrides.QUESTIONS[kind].method
     python = overrides.python_base(kind)
     way = f"; subclass {python.__module__}.{python.__name__} and override " if python else "; write it in Cython"
     said = told(kind, of_user("Mine", base, **{method: lambda self: None}))

@@ -192,7 +192,7 @@ class Fixed(PythonLatencyModel):
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, name in ENTRIES if registry.KINDS[kind].base])
 def test_every_built_in_is_what_is_asked_of_users(kind, name):
-    assert issubclass(registry.load(kind, name), registry._import(registry.KINDS[kind].base))
+    assert issubclass(registry.load(kind, name), registry.imported(registry.KINDS[kind].base))
 
 
 def test_error_of_a_users_class_names_it_and_the_line(user_module):

@@ -1,12 +1,9 @@
 """From an experiment to a cluster that is ready to run."""
 import math
 from functools import partial
-from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from simulator import registry
 from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.gateway import front_of, has_a_gate
 from simulator.assembly.pool import pool_of
@@ -14,7 +11,6 @@ from simulator.assembly.requests import meet, requests_of
 from simulator.assembly.site import Site, sites_of
 from simulator.config import conflicts
 from simulator.config.experiment import Experiment
-from simulator.config.hand_over import does_either_leg
 from simulator.engine.build import build as build_cluster
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks, Pool
@@ -34,7 +30,6 @@ class Prepared(msgspec.Struct, frozen=True):
     sites : the Site of each pool.
     pools : as the engine takes them; their latency models keep the state of a single run.
     readings : files that the latency backends have read.
-    hand_over : engine.hand_over.plan.HandOverPlan; None without prefill and decode pools.
     parts : assembly.parts.base.Part, those that the experiment uses.
     """
 
@@ -43,7 +38,6 @@ class Prepared(msgspec.Struct, frozen=True):
     sites: tuple[Site, ...]
     pools: tuple[Pool, ...]
     readings: Readings
-    hand_over: Any = None
     parts: tuple = ()
 
     @property
@@ -69,15 +63,14 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     check_memory(experiment)
     readings, sites, parts = readings or Readings(), sites or sites_of(experiment), experiment.parts()
     known = [{name: partial(getattr, site, name) for name in READ_BY_CONFLICTS} for site in sites]
-    _, workload, hand_over, *found = collect_faults(
+    _, workload, *found = collect_faults(
         partial(conflicts.refuse, experiment, known),
         lambda: requests_of(experiment, sites=sites) if workload is None else workload,
-        lambda: _hand_over(experiment, sites),
         *[partial(site.named, partial(pool_of, site, readings, experiment.cluster)) for site in sites],
         *[partial(part.prepare, sites) for part in parts])
     workload = workload if has_met else meet(experiment, sites, workload)
     check_time(experiment, workload)
-    prepared = Prepared(experiment, workload, sites, tuple(found[:len(sites)]), readings, hand_over, parts)
+    prepared = Prepared(experiment, workload, sites, tuple(found[:len(sites)]), readings, parts)
     collect_faults(*[partial(part.meet, prepared) for part in parts])
     return prepared
 
@@ -127,7 +120,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
     """
     experiment = prepared.experiment
     plan = ClusterPlan(
-        prepared.pools, front_of(experiment), threads=threads, serves=serves, hand_over=prepared.hand_over,
+        prepared.pools, front_of(experiment), threads=threads, serves=serves,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
@@ -136,41 +129,6 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         plan = part.plan(plan, sink)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
-
-
-def _hand_over(experiment: Experiment, sites: tuple[Site, ...]):
-    """Return the plan of KV transfer between prefill and decode pools; None without [kv_transfer]."""
-    if experiment.kv_transfer is None:
-        return None
-    from simulator.engine.hand_over.settings import hand_over_plan
-
-    pools, chosen = [site.pool for site in sites], experiment.cluster.disaggregation
-    deployments = collect_faults(*[partial(getattr, site, "deployment") for site in sites])
-    fronts = [front_of(experiment, chosen and getattr(chosen, leg)) for leg in ("prefill", "decode")]
-    disaggregated = {pool.serves for pool in pools if pool.role != "both"}
-    block_bytes = collect_faults(*[
-        partial(_block_bytes, experiment.kv_transfer, site, site.pool.serves in disaggregated) for site in sites])
-    either = does_either_leg(experiment.cluster)
-    made = hand_over_plan(
-        experiment.kv_transfer, [("both" if either else pool.role, pool.serves) for pool in pools], deployments, fronts,
-        chosen and (registry.load("decider", chosen.decider), chosen.parameters),
-        chosen is None or chosen.stage_order == "decode_first", block_bytes)
-    return replace(made, either_leg=either)
-
-
-def _block_bytes(moving, site: Site, is_disaggregated: bool) -> tuple[float, ...] | None:
-    """Return the bytes of a transferred block of each layer group; None: no transfer, or no layer groups."""
-    if not is_disaggregated:
-        return None
-    layers = site.layer_groups
-    if layers is None:
-        return None
-    if site.group_plan is None and moving.kv_bytes_per_token is None:
-        raise InputErrors([KeyFault("kv_transfer.kv_bytes_per_token: missing; expected a number, since "
-                                    "engine.kv_cache_groups are not those of the model")])
-    if moving.kv_bytes_per_token is not None:
-        return tuple(moving.kv_bytes_per_token / len(layers.groups) * group.block_size for group in layers.groups)
-    return site.group_plan.moved_bytes(site.stored)
 
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:

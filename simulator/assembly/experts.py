@@ -1,7 +1,6 @@
 """Expert placement and exchange of [engine.experts], as latency backends and the engine take them."""
 from msgspec.structs import replace
 
-from simulator.config.engines import ALL2ALL_WORDS
 from simulator.config.experiment import Experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.experts import Experts
@@ -9,6 +8,10 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
 from simulator.experts.traffic import GATHER
+
+# Keys of latency backends with the meaning of engine.experts.all2all_backend, and their values for it.
+ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
+    GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
 
 def with_exchange(experiment: Experiment):

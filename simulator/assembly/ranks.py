@@ -4,7 +4,7 @@ from simulator.config.experiment import Experiment
 from simulator.domain.data_parallel import DataParallel
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.vllm_versions import NEWEST, behaviour_of
-from simulator.engine.plan import RankFront
+from simulator.engine.ranks import RankFront
 from simulator.errors import InputErrors, KeyFault
 
 

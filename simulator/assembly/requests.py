@@ -25,7 +25,7 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable
     def longest_text():
         return min(site.max_model_len for site in sites or sites_of(experiment))
 
-    return load(experiment.workload, experiment.seed, enough, longest_text)
+    return load(experiment.workload, experiment.seed, enough, longest_text, experiment.parts())
 
 
 def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:

@@ -5,7 +5,7 @@ requests, as a whole run does, but serves only the requests of its replicas. So 
 a whole run, and the rows written by the pieces, sorted by time, equal the rows of a whole run.
 """
 from collections.abc import Callable, Iterable
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from simulator.assembly import assemble
 from simulator.config.experiment import Experiment
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
-from simulator.domain.run import Run
+from simulator.domain.run import Run, added_up
 from simulator.errors import InputErrors
 from simulator.results.growing_table import GrowingTable
 from simulator.workload.base import Workload
@@ -130,10 +130,7 @@ def joined(pieces: Iterable[Piece], prepared: assemble.Prepared, sink) -> Run:
         "replicas": _by_replica(pieces, "replicas"), "kv_tiers": _tiers(pieces),
         "executions": _by_request(pieces, "executions"),
         "columns": {name: _by_request(pieces, name, "columns") for name in first["columns"]},
-        "adapters": _sum_of([run["adapters"] for run in runs]),
-        "given_way": None if first["given_way"] is None else sum(run["given_way"] for run in runs),
-        "kv_allocation_failures": sum(run["kv_allocation_failures"] for run in runs),
-        "speculation": _sum_of([run["speculation"] for run in runs]), "diagnosis": _sentences(runs)})
+        "counts": added_up(run["counts"] for run in runs), "diagnosis": _sentences(runs)})
 
 
 class _Kept:
@@ -198,14 +195,6 @@ def _by_request(pieces: list[Piece], name: str, table: str = "") -> np.ndarray |
         rows = _served(piece)
         whole[rows] = values[rows]
     return whole
-
-
-def _sum_of(counts: list[dict | None]) -> dict | None:
-    """Return the sum of counts by name, and of lists of counts number by number."""
-    if counts[0] is None:
-        return None
-    return {name: [sum(each) for each in zip_longest(*(count[name] for count in counts), fillvalue=0)]
-            if isinstance(value, list) else sum(count[name] for count in counts) for name, value in counts[0].items()}
 
 
 def _sentences(runs: list[dict]) -> list[str]:

@@ -6,12 +6,10 @@ from typing import Any
 from simulator import registry
 from simulator.config import conflicts
 from simulator.config.context import size_faults
-from simulator.config.hand_over import SECTIONS as HAND_OVER_SECTIONS
-from simulator.config.hand_over import hand_over_faults
 from simulator.config.layers import Path
 from simulator.config.parts import completed, parts_in
-from simulator.config.pools import prefill_replicas
-from simulator.config.tiers import weight_faults
+from simulator.config.roles import role_faults
+from simulator.config.scorers import unused_weights
 
 Fault = tuple[Path, str]
 
@@ -61,19 +59,16 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
     parts = [part(known) for part in parts_in(sections, missing)]
     for path, message in _names(pools, completed(pools, parts)):
         fault(path, message)
-    if sections["topology"] is not missing:
-        for path, message in _pd_node_ratio(sections["topology"], pools, sections["kv_transfer"]):
-            fault(path, message)
     if not any(sections[name] is missing for name in ("workload", "cluster", "engine")):
         engines = [pool.engine for pool in pools] or [sections["engine"]]
         for path, message in _expected_lengths(sections["workload"], sections["cluster"], engines):
             fault(path, message)
-    if not any(sections[name] is missing for name in HAND_OVER_SECTIONS):
-        for path, message in hand_over_faults(pools, *(sections[name] for name in HAND_OVER_SECTIONS)):
-            fault(path, message)
     if sections["cluster"] is not missing:
-        tiers = [pool.kv_tiers for pool in pools] or [sections["kv_tiers"]]
-        for path, message in () if any(tiers) else weight_faults(sections["cluster"]):
+        def has_table(name: str) -> bool:
+            return any(getattr(place, name) for place in pools or [SimpleNamespace(**sections)])
+
+        roles = role_faults(sections["cluster"]) if all(pool.role == "both" for pool in pools) else ()
+        for path, message in (*roles, *unused_weights(sections["cluster"], has_table)):
             fault(path, message)
     for path, message in conflicts.faults(sections, missing):
         fault(path, message)
@@ -139,21 +134,6 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
     for name, section, reasons in (("model", model, by_model), ("hardware", hardware, by_both)):
         if section is None and reasons:
             yield (name,), f"missing table; it is needed by {' and by '.join(reasons)}"
-
-
-def _pd_node_ratio(topology, pools, kv_transfer) -> Iterator[Fault]:
-    """Refuse a pd_node_ratio that pools.overlay could not turn into pools."""
-    key, ratio = ("topology", "pd_node_ratio"), topology.pd_node_ratio
-    if pools:
-        said = [key] if ratio is not None else [
-            ("pools", i, *key) for i, pool in enumerate(pools) if pool.topology.pd_node_ratio is not None]
-        for path in said:
-            yield path, "expected none with [[pools]]: their role says which replicas compute prompts"
-    elif ratio is not None and ratio < 1:
-        is_compat = getattr(kv_transfer, "upstream_compat", False)      # no table or unreadable: False
-        leg = "decode" if prefill_replicas(topology.replicas, ratio, is_compat) else "prefill"
-        yield key, (
-            f"expected a share that leaves replicas for both, found {ratio} of {topology.replicas}: none for {leg}")
 
 
 def _scheduler_rules(engine) -> Iterator[Fault]:

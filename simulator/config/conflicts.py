@@ -3,7 +3,7 @@
 A row is data. `faults` evaluates all rows of the modules in `registry.CONFLICTS`; docs/limitations.md lists them.
 """
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from importlib import import_module
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -234,6 +234,11 @@ def _walk(value: Any, parts: list[str], path: Path = ()) -> Iterator[tuple[Path,
         inner = getattr(chosen, name, None)
     for i, item in enumerate(inner or ()) if is_list else ((None, inner),):
         yield from _walk(item, parts[1:], (*path, name) if i is None else (*path, name, i))
+
+
+def table_at(place: Place, path: str) -> Any:
+    """Return a table by its dotted name; None: it is absent."""
+    return reduce(lambda outer, name: outer and getattr(outer, name), path.split("."), place)
 
 
 def _named(key: str, value: Any) -> str:

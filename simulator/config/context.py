@@ -7,8 +7,6 @@ from simulator.config.layers import Path
 
 Fault = tuple[Path, str]
 NOTHING_SHARED = "nothing is shared"
-MOVES = "transfer of KV between such ranks is not supported"
-VLLM_REFUSES = "vLLM refuses it"
 ALIKE = 'as "roofline", "operators" and "linear" do'
 
 # Sources: vLLM 0.32.0, vllm/config/parallel.py and vllm.py, vllm/v1/worker/gpu/pcp_manager.py (validate_config).
@@ -17,23 +15,15 @@ CONFLICTS = (
     Conflict(has.COMBINING, without(has.SHARED_CONTEXT), NOTHING_SHARED),
     Conflict(has.SHARED_CONTEXT, has.UNPRICED_CONTEXT,
              f"it does not price the context of decodes separately, {ALIKE}"),
-    Conflict(has.KV_TIERS, has.SHARED_CONTEXT, "tiers do not support blocks with tokens on several ranks"),
     Conflict(has.WINDOWS, has.SHARED_CONTEXT, "vLLM shares no windows"),
-    Conflict(has.KV_TRANSFER, has.SHARED_CONTEXT, MOVES),
-    Conflict(has.COPIED_MOVES, has.SHARED_CONTEXT, MOVES),
     Conflict(has.DIVIDED_PROMPTS, has.UNPRICED_CONTEXT, f"it does not price parts of a prompt, {ALIKE}"),
     Conflict(has.SHARED_CONTEXT, has.DIVIDED_PROMPTS, "sharing of the gathered KV over ranks is not supported"),
     Conflict(has.PIPELINE, has.DIVIDED_PROMPTS, "vLLM does not divide prompts over ranks of a stage"),
     Conflict(has.RANKS, has.DIVIDED_PROMPTS, "vLLM 0.32 does not start such ranks"),
-    Conflict(has.KV_TIERS, has.DIVIDED_PROMPTS, "tiers do not support KV that all ranks keep"),
-    Conflict(has.LORA, has.DIVIDED_PROMPTS, VLLM_REFUSES),
-    Conflict(has.DRAFTS, has.DIVIDED_PROMPTS, VLLM_REFUSES),
-    Conflict(has.ENCODER, has.DIVIDED_PROMPTS, VLLM_REFUSES),
+    Conflict(has.ENCODER, has.DIVIDED_PROMPTS, "vLLM refuses it"),
     Conflict(has.GRAPHS, has.DIVIDED_PROMPTS, "padding of the rows of a rank is not supported"),
     Conflict(has.STATES, has.DIVIDED_PROMPTS, "a state passes from token to token"),
     Conflict(has.ALL2ALL, has.DIVIDED_PROMPTS, "vLLM gathers and scatters"),
-    Conflict(has.KV_TRANSFER, has.DIVIDED_PROMPTS, MOVES),
-    Conflict(has.COPIED_MOVES, has.DIVIDED_PROMPTS, MOVES),
 )
 
 

@@ -10,15 +10,13 @@ import msgspec
 from msgspec import Meta
 
 from simulator.config.parts import completed, parts_in, with_parts
-from simulator.domain.data_parallel import DataParallel
 from simulator.domain.dtypes import KvCacheDtype, WeightFormat
 from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
-from simulator.domain.kv_transfer import KvTransfer
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
-from simulator.domain.traits import Adapters, Images, OutputKnowledge
+from simulator.domain.traits import Images, OutputKnowledge
 
 MAX_EVENTS = 2_000_000  # of trace.json: about 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
@@ -54,7 +52,7 @@ class Hardware(Section, kw_only=True):
     name: Annotated[str, Meta(extra={"facts": "hardware"}, description="an accelerator of hardware/<name>.toml")]
 
 
-class Topology(Section, kw_only=True):
+class Topology(with_parts(Section, "topology"), kw_only=True):
     """Replicas, and the parallelism over their accelerators, [topology]."""
 
     replicas: Annotated[Count, Meta(description="number of serving instances")] = 1
@@ -79,9 +77,6 @@ class Topology(Section, kw_only=True):
     node: Annotated[str | None, Meta(extra={"facts": "node"}, description=(
         "a node type of hardware/nodes/<name>.toml: GPUs per node, NVLink domain, NICs; default: the accelerator's "
         "usual node type if a replica is larger than one link domain"))] = None
-    pd_node_ratio: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
-        "SimAI's key, instead of [[pools]]: share of the replicas, rounded down, that form a pool with role = "
-        "\"prefill\"; the other replicas form a pool with role = \"decode\"; 1: every replica does both"))] = None
 
     @property
     def accelerators(self) -> int:
@@ -111,9 +106,6 @@ class Engine(with_parts(Section, "engine"), kw_only=True):
     enable_prefix_caching: Annotated[bool, Meta(description="requests share the KV blocks of equal prefixes")] = True
     fast_forward: Annotated[bool, Meta(description=(
         "simulate runs of equal iterations in one step; the results do not change"))] = True
-    data_parallel: Annotated[DataParallel | None, Meta(description=(
-        "coordination of the ranks of a replica, if topology.data_parallel is above 1; absent: as in vLLM"
-    ))] = None
     parameters: Annotated[Any, Meta(extra={"kind": "scheduler"})]
 
 
@@ -144,13 +136,6 @@ class Latency(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "latency"})]
 
 
-class KvTiers(Section, kw_only=True):
-    """KV tiers beyond GPU memory, [kv_tiers], with the keys of their protocol."""
-
-    protocol: Annotated[str, Meta(description="system that offloads KV")] = "vllm_offload"
-    parameters: Annotated[Any, Meta(extra={"kind": "kv_tier"})]
-
-
 class Pool(with_parts(Section, "pools[]"), kw_only=True):
     """Equal replicas, [[pools]]; keys of its tables override the experiment's."""
 
@@ -172,7 +157,6 @@ class Pool(with_parts(Section, "pools[]"), kw_only=True):
     topology: Annotated[Topology, Meta(description="overrides keys of [topology]")]
     engine: Annotated[Engine, Meta(description="overrides keys of [engine]")]
     latency: Annotated[Latency, Meta(description="overrides keys of [latency]")]
-    kv_tiers: Annotated[KvTiers | None, Meta(description="overrides keys of [kv_tiers]")] = None
 
     def __post_init__(self):
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
@@ -231,24 +215,6 @@ class Routing(LegRouting, kw_only=True):
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="time between two retries")] = 1.0
 
 
-class Disaggregation(Section, kw_only=True):
-    """Choice of the requests to split, [cluster.disaggregation], with decider keys."""
-
-    decider: Annotated[str, Meta(description=(
-        "policy that decides whether a request is split between a prefill and a decode replica; otherwise a decode "
-        "replica computes all of it"))] = "always"
-    stage_order: Annotated[Literal["decode_first", "prefill_first"], Meta(description=(
-        "decode_first: the decode replica is chosen when a request arrives, before the decider is called; "
-        "prefill_first: it is chosen when the prompt has been computed"))] = "decode_first"
-    prefill: Annotated[LegRouting | None, Meta(description=(
-        "router of prompts to prefill replicas, with its keys; absent: [cluster.routing], whose retry keys always "
-        "apply"))] = None
-    decode: Annotated[LegRouting | None, Meta(description=(
-        "router of output after the prompt, and of unsplit requests, to decode replicas, with its keys; absent: "
-        "[cluster.routing]"))] = None
-    parameters: Annotated[Any, Meta(extra={"kind": "decider"})]
-
-
 class Cluster(with_parts(Section, "cluster"), kw_only=True):
     """Admission, gateway and routing in front of the replicas, [cluster]."""
 
@@ -261,12 +227,10 @@ class Cluster(with_parts(Section, "cluster"), kw_only=True):
     gateway_queue: Annotated[GatewayQueueParameters | None, Meta(description=(
         "queue in which requests wait until replicas have capacity; absent: requests are routed at once"))] = None
     routing: Annotated[Routing, Meta(description="choice of the replica of a request, with the keys of its router")]
-    disaggregation: Annotated[Disaggregation | None, Meta(description=(
-        "choice of the requests to split between prefill and decode pools; absent: all are split"))] = None
     health: Annotated[Health, Meta(description="health checks of replicas by the gateway")]
 
 
-class Workload(Section, kw_only=True):
+class Workload(with_parts(Section, "workload"), kw_only=True):
     """The requests, [workload], with the keys of their type."""
 
     type: Annotated[str, Meta(description="source of the requests")]
@@ -277,8 +241,6 @@ class Workload(Section, kw_only=True):
         "cancel a request that is incomplete when its deadline_s has passed; false: it continues, and counts as a miss"
     ))] = True
     output_knowledge: Annotated[OutputKnowledge, Meta(description="knowledge of output lengths that policies have")]
-    adapters: Annotated[Adapters | None, Meta(description=(
-        "assignment of LoRA adapters to requests; absent: as in the trace"))] = None
     images: Annotated[Images | None, Meta(description="images in prompts; absent: as in the trace")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
@@ -364,13 +326,9 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
     topology: Annotated[Topology, Meta(description="replicas, and the parallelism over their accelerators")]
     engine: Annotated[Engine, Meta(description="the serving engine, with the keys of its scheduler")]
     latency: Annotated[Latency, Meta(description="duration of an iteration, with the keys of its backend")]
-    kv_tiers: Annotated[KvTiers | None, Meta(description=(
-        "KV tiers beyond GPU memory, with the keys of their protocol; absent: none"))] = None
     pools: Annotated[tuple[Pool, ...], Meta(description=(
         "groups of replicas with different settings; absent: all replicas are equal"))] = ()
     cluster: Annotated[Cluster, Meta(description="admission, gateway and routing in front of the replicas")]
-    kv_transfer: Annotated[KvTransfer | None, Meta(description=(
-        "transfer of KV from prefill to decode pools; required with such pools"))] = None
     workload: Annotated[Workload, Meta(description="the requests, with the keys of their type")]
     slo: Annotated[Slo, Meta(description="bounds for goodput")]
     fitness: Annotated[Fitness | None, Meta(description="weights of a single number for comparing runs")] = None
@@ -395,13 +353,16 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
     def all_pools(self) -> tuple[Pool, ...]:
         """Return the pools that compute tokens; without [[pools]], a single default pool."""
         pools = tuple(pool for pool in self.pools if pool.role != "encode") or (Pool(
-            name="default", replicas=self.topology.replicas, model=self.model, hardware=self.hardware,
-            topology=self.topology, engine=self.engine, latency=self.latency, kv_tiers=self.kv_tiers),)
+            name="default", replicas=self.topology.replicas, **{name: getattr(self, name) for name in OF_POOLS}),)
         return completed(pools, self.parts())
 
     def encode_pools(self) -> tuple[Pool, ...]:
         """Return the pools with role encode."""
         return completed((pool for pool in self.pools if pool.role == "encode"), self.parts())
+
+
+# Tables of the experiment that a pool has, too.
+OF_POOLS = tuple(name for name in Pool.__struct_fields__ if name in Experiment.__struct_fields__ and name != "name")
 
 
 def _with_origins(fields: dict[str, Any], others: dict[str, Any]) -> Experiment:

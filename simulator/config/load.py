@@ -136,7 +136,7 @@ def _with_host(place) -> Latency:
 def resolved_toml(experiment: Experiment) -> str:
     """Write an experiment as TOML with every default filled in.
 
-    Reading the text gives an equal experiment. A key without a value (no SLO, no speculation, no pools) is omitted.
+    Reading the text gives an equal experiment. A key without a value (no SLO, no pools) is omitted.
     """
     return tomli_w.dumps(plain(experiment))
 

@@ -14,7 +14,7 @@ def with_parts(base: type[msgspec.Struct], table: str) -> type[msgspec.Struct]:
     table : dotted name; "": the experiment itself.
     """
     fields = [(key.rpartition(".")[2], Annotated[Any, Meta(extra={"part": key})], entry.default)
-              for key, entry in registry.PARTS.items() if entry.when is None and key.rpartition(".")[0] == table]
+              for key, entry in registry.PARTS.items() if not entry.is_others and key.rpartition(".")[0] == table]
     return msgspec.defstruct(f"{base.__name__}WithParts", fields, bases=(base,), frozen=True, kw_only=True,
                              forbid_unknown_fields=True, module=__name__)
 
@@ -25,22 +25,25 @@ def parts_in(tables: Any, missing: object = None) -> list[type]:
     tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
     """
     return list(dict.fromkeys(registry.part(key) for key, entry in registry.PARTS.items()
-                              if any(value is not missing and _uses(entry, value)
-                                     for names in (key.split("."), ["pools[]", *key.split(".")])
-                                     for value in _values(tables, names, missing, entry.default))))
+                              if _is_given(key, entry.default, tables, missing)))
 
 
-def _uses(entry: registry.PartKey, value: Any) -> bool:
-    return value != entry.default if entry.when is None else value == entry.when
+def _is_given(key: str, default: Any, tables: Any, missing: object) -> bool:
+    """Return whether an experiment, or one of its pools, uses a key of `registry.PARTS`."""
+    key, _, expected = key.partition("=")
+    return any(value is not missing and (value == expected if expected else value != default)
+               for names in (key.split("."), ["pools[]", *key.split(".")])
+               for value in _values(tables, names, missing, default))
 
 
 def _values(value: Any, names: list[str], missing: object, default: Any) -> Iterator[Any]:
-    """Yield the value of a key; `name[]` : of each table of a list."""
+    """Yield the value of a key, or of a class that its table chooses; `name[]` : of each table of a list."""
     if value is missing or not names:
         yield value
         return
     name, is_list = names[0].removesuffix("[]"), names[0].endswith("[]")
-    inner = value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
+    inner = value.get(name, default) if isinstance(value, Mapping) else getattr(
+        value, name, getattr(getattr(value, "parameters", None), name, default))
     if not is_list:
         yield from _values(inner, names[1:], missing, default)
     elif isinstance(inner, list | tuple):

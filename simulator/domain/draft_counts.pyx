@@ -31,7 +31,7 @@ cdef class DraftCounts:
         self.num_draft_tokens += <int64_t>(end - first) * self.num_tokens
         acceptance.count(row, first, end, self.steps)
 
-    def num_steps(self):
-        """Return how many verify steps had 0, 1, 2, ... drafts accepted."""
+    def counts(self):
+        """Return verified drafts, and how many verify steps had 0, 1, 2, ... accepted."""
         cdef int32_t i
-        return [self.steps[i] for i in range(self.num_tokens + 1)]
+        return {"num_draft_tokens": self.num_draft_tokens, "steps": [self.steps[i] for i in range(self.num_tokens + 1)]}

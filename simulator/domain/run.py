@@ -1,4 +1,7 @@
 """Raw results of a finished, or stopped, simulation."""
+from collections.abc import Iterable
+from itertools import zip_longest
+
 import msgspec
 import numpy as np
 
@@ -33,12 +36,10 @@ class Run(msgspec.Struct):
     transfer_counts : number of transfers, by outcome.
     lifecycle : structured array (changes,), `records.LIFECYCLE`, replicas' starts, stops, failures and recoveries, in
         order of time; None: all were up all the time.
-    adapters : {loads, reads, evictions}: of LoRA adapters, by all replicas; None: they are not tracked.
-    given_way : preemptions in favour of waiting requests, by all replicas; None: no scheduler has such.
-    kv_allocation_failures : see `Scheduler.allocation_failures`, by all replicas.
-    speculation : {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified; drafts rejected by
-        grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts, at all replicas; None: there
-        is no drafter.
+    counts : by all replicas; a count is absent where no scheduler has it. kv_allocation_failures: in vain for running
+        requests. given_way: preemptions in favour of waiting requests. adapters: {loads, reads, evictions}.
+        speculation: {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified; drafts rejected by
+        grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts.
     kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
@@ -69,10 +70,7 @@ class Run(msgspec.Struct):
     transfer_counts: dict = {}
     lifecycle: np.ndarray | None = None
     kv_tiers: np.ndarray | None = None
-    adapters: dict | None = None
-    given_way: int | None = None
-    kv_allocation_failures: int = 0
-    speculation: dict | None = None
+    counts: dict[str, object] = {}
     executions: np.ndarray | None = None
     first_answer_ns: np.ndarray | None = None
     limits: list[tuple] = []
@@ -81,3 +79,19 @@ class Run(msgspec.Struct):
     tables: dict[str, np.ndarray] = {}
     records: dict[str, object] = {}
     diagnosis: list[str] = []
+
+
+def added_up(counts: Iterable[dict]) -> dict:
+    """Return the sums by name of numbers, lists of numbers, or dicts.
+
+    Lists are added up element by element.
+    """
+    counts = list(counts)
+    names = dict.fromkeys(name for each in counts for name in each)
+    return {name: _sum([each[name] for each in counts if name in each]) for name in names}
+
+
+def _sum(values: list):
+    if isinstance(values[0], dict):
+        return added_up(values)
+    return [sum(each) for each in zip_longest(*values, fillvalue=0)] if isinstance(values[0], list) else sum(values)

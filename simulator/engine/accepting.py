@@ -9,8 +9,12 @@ from simulator.domain.acceptance import Acceptance
 from simulator.domain.grammar_drafts import GrammarDrafts
 
 
-def new_acceptance(speculative, workload, seed: int) -> Acceptance | None:
-    """Return the acceptance of the requests of a workload; None without speculation."""
+def new_acceptance(facts, workload, seed: int) -> Acceptance | None:
+    """Return the acceptance of the requests of a workload; None without speculation.
+
+    facts : SchedulerFacts.
+    """
+    speculative = facts.speculative
     if speculative is None:
         return None
     weights, count = speculative.weights, len(workload)

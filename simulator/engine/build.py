@@ -1,7 +1,6 @@
 """Construction of a cluster from its plan."""
 from collections.abc import Iterator
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,9 +22,9 @@ from simulator.engine.operations.python_calls import PythonCalls
 from simulator.engine.output.legs import LegBook
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
+from simulator.engine.ranks import router_of, tie
 from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
-from simulator.engine.replica.lock_step import LockStep
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.scripted import Scripted
@@ -81,7 +80,7 @@ class ReplicaSetup(msgspec.Struct, frozen=True):
     workload : its `requests` are written to.
     recorder, observer : see `Hooks`.
     delivery : sends tokens and ends of requests to the clients.
-    acceptance : None: no speculation.
+    acceptance : of drafts; None: there are no drafts.
     is_async, heeds_arrivals : see SchedulerFacts.
     legs : see `Shared`.
     """
@@ -221,7 +220,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
-        acceptance=new_acceptance(facts.speculative, workload, plan.seed), is_async=facts.is_async,
+        acceptance=new_acceptance(facts, workload, plan.seed), is_async=facts.is_async,
         heeds_arrivals=facts.heeds_arrivals,
         legs=shared.legs)
     if make_tier is not None and plan.moves_requests:
@@ -250,8 +249,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             fetches_items=pool.model in plan.models_with_embeddings, behind_server=pool.behind_server)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)
         replicas.append(Replica(index, rank, pool.latency, setup))
-    if pool.is_in_lock_step:
-        _join_lock_step(replicas, pool, facts, plan)
+    tie(replicas, pool, facts, plan)
     return replicas
 
 
@@ -273,19 +271,6 @@ def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
         return lambda workload: remote(workload.requests)
     asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas query no tier for a prompt
     return lambda workload: MultiTier(remote(workload.requests), pool.tier(workload), asks_both)
-
-
-def _join_lock_step(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: ClusterPlan) -> None:
-    """Give each `pool.ranks` consecutive replicas of a pool one LockStep."""
-    unsettled = {"pipeline stages": pool.latency.num_stages > 1,
-                 "a KV tier": pool.tier is not None, "migration": plan.moves_requests,
-                 "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
-    found = [what for what, is_there in unsettled.items() if is_there]
-    if found or len(replicas) % pool.ranks:
-        raise ValueError(f"{pool.ranks} ranks in lock step: {' and '.join(found)} cannot be had together with them yet"
-                         if found else f"{len(replicas)} replicas are no groups of {pool.ranks} ranks")
-    for first in range(0, len(replicas), pool.ranks):
-        LockStep(replicas[first:first + pool.ranks], pool.latency, pool.lock_step, facts.is_async)
 
 
 def _scheduler(pool: Pool, context: ReplicaContext):
@@ -359,13 +344,8 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
                              _stream(index, model, plan), front.scorers, prefill_legs=legs)
     reports = None
     if router is None:
-        router, reports = _router(entries, context, fleet, plan, front)
-    if view.wants_caches:
-        view.watch_caches()
-    if view.wants_tiers:
-        view.watch_tiers()
-    if view.wants_adapters:
-        view.watch_adapters(len(shared.workload.labels.get("adapter", ())))
+        router, reports = router_of(entries, context, fleet, plan, front)
+    view.watch(shared.workload.labels)
     slots = sum(replica.scheduler.max_running for replica in view.replicas)
     gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make)
     admission = front.admission and front.admission(front.admission_parameters, gate)
@@ -376,24 +356,6 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     if reports is not None:
         fleet.add_view(reports, index)
     return gateway
-
-
-def _router(entries: list[PoolEntry], context: RoutingContext, fleet: Fleet, plan: ClusterPlan, front: GatewayPlan):
-    """Return the router of a front, with data-parallel ranks two in a row, and the view of the second, or None."""
-    sizes = _choices(entries, plan.pools)
-    if max(sizes) == 1:
-        return front.router(front.router_parameters, context), None
-    ranks = front.ranks
-    reports = LiveView(len(entries), [fleet.replicas[entry.replica] for entry in entries], fleet.shared,
-                       (ranks.snapshot_interval_ns, 0))
-    return ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
-                      context), reports
-
-
-def _choices(entries: list[PoolEntry], pools: tuple[Pool, ...]) -> list[int]:
-    """Return how many ranks each choice of the first router leaves to the second, in order of entries."""
-    return [len(list(group)) for _, group in groupby(
-        entries, lambda entry: (entry.pool, entry.place // pools[entry.pool].ranks_per_choice))]
 
 
 def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:
@@ -433,11 +395,9 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests:
         return True
     if not facts.preempts or facts.max_running is None:
         return facts.preempts
-    speculative = facts.speculative
-    slack = 2 * (speculative.num_tokens + speculative.num_lookahead_tokens) if speculative else 0
     outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
     texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
-    longest = int(texts.max()) + slack + 2
+    longest = int(texts.max()) + facts.slack_tokens + 2
     sizes = [group.block_size for group in pool.layer_groups.groups] if pool.layer_groups else [pool.block_size]
     blocks = sum(-(-longest // size) for size in sizes)
     return min(facts.max_running, len(workload)) * blocks > _usable_blocks(pool, facts)

@@ -25,13 +25,11 @@ from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.chunk_store cimport ChunkStore
 
-from itertools import zip_longest
-
 import numpy as np
 
 from simulator.domain import records
 from simulator.domain.columns import REQUESTS, folded
-from simulator.domain.run import Run
+from simulator.domain.run import Run, added_up
 from simulator.engine.diagnosis import describe_standstill, diagnose, diagnose_gateways, pool_cuts
 from simulator.engine.lanes import lanes_for, why_no_lanes
 from simulator.engine.pool_latency import provenance_of, warnings_of
@@ -188,9 +186,7 @@ cdef class Cluster:
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
                   legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
-                  adapters=self._adapters(), given_way=self._given_way(), speculation=self._speculation(),
-                  kv_allocation_failures=sum(
-                      replica.scheduler.allocation_failures() for replica in self.replicas),
+                  counts=added_up(replica.rank.counts() for replica in self.replicas),
                   executions=self._recorder.executions and self._recorder.executions.table,
                   columns=self._columns(), limits=self._limits(), parts=self._plan.parts)
         for operation in self.operations:
@@ -561,27 +557,6 @@ cdef class Cluster:
         names = () if self._tier_use is None else self._tier_use.dtype.names
         encoded = {} if self._encoded_tokens is None else {"encoded_tokens": self._encoded_tokens}
         return {name: self._tier_use[name] for name in names} | encoded
-
-    def _adapters(self):
-        """Return how often LoRA adapters were loaded, by all replicas; None: no scheduler tracks them."""
-        counts = [counts for replica in self.replicas if (counts := replica.scheduler.adapter_counts()) is not None]
-        return {name: sum(each[name] for each in counts) for name in counts[0]} if counts else None
-
-    def _given_way(self):
-        """Return preemptions in favour of waiting requests, over all replicas; None: no scheduler counts them."""
-        counts = [count for replica in self.replicas if (count := replica.scheduler.given_way()) is not None]
-        return sum(counts) if counts else None
-
-    def _speculation(self):
-        """Return counts of drafts and steps, as in `domain.run.Run`; None: no speculation."""
-        counts = [replica.rank.drafts for replica in self.replicas if replica.rank.drafts is not None]
-        if not counts:
-            return None
-        steps = [each.num_steps() for each in counts]
-        grammars = [kept for replica in self.replicas if (kept := replica.scheduler.grammar_drafts) is not None]
-        rejected = {"num_invalid_spec_tokens": sum(each.num_rejected for each in grammars)} if grammars else {}
-        return {"num_draft_tokens": sum(each.num_draft_tokens for each in counts), **rejected,
-                "steps": [sum(numbers) for numbers in zip_longest(*steps, fillvalue=0)]}
 
     def _replica_table(self):
         cdef ReplicaRow[::1] rows

@@ -75,20 +75,6 @@ class Pool(msgspec.Struct, frozen=True):
         return max(self.replicas, self.max_replicas or 0)
 
 
-class RankFront(msgspec.Struct, frozen=True):
-    """Router among the ranks of a replica, once the replica is chosen.
-
-    both : Router subclass that calls the two routers in turn, see routing.ranks.
-    router, parameters : a Router subclass and its `Parameters`.
-    snapshot_interval_ns : age up to which a snapshot of the ranks' reports is used again; 0: always live.
-    """
-
-    both: type
-    router: type
-    parameters: Any
-    snapshot_interval_ns: int = 0
-
-
 class GatewayPlan(msgspec.Struct, frozen=True):
     """Settings of a gateway; each served model has its own.
 
@@ -102,7 +88,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     cache_delay_ns : age up to which a reading of the prefix caches is used again; 0: always live.
     admission_latency_ns, routing_latency_ns : durations of the decisions.
     retry_ns : delay before a request that no replica could take is routed again.
-    ranks : RankFront; None: there are no ranks to choose among.
+    ranks : the second router, see engine.ranks; None: there are no ranks to choose among.
     patience_ns : time after its admission for retries; 0: it is refused at once. Needs journeys.
     """
 
@@ -121,7 +107,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     routing_latency_ns: int = 0
     retry_ns: int = 1_000_000_000
     patience_ns: int = 0
-    ranks: RankFront | None = None
+    ranks: Any = None
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):

@@ -137,3 +137,10 @@ def _by_pool(done: Encoding, pool_of: np.ndarray, busy_of: np.ndarray, lasts_ns:
 def _share(busy_ns: int, of_ns: int) -> float:
     """Return the share of its time that a replica was busy; a batch may end after the end of the run."""
     return min(busy_ns / of_ns, 1.0) if of_ns else 0.0
+
+
+def sentence(pools: dict) -> str:
+    """Return the number of encoded items, and their share of the TTFT."""
+    share = "" if pools["ttft_share"] is None else f", {pools['ttft_share']:.1%} of the TTFT of their requests"
+    busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in pools["by_pool"].items())
+    return f"{pools['jobs']:,} item{'s' * (pools['jobs'] != 1)}, {pools['hits']:,} of them found{share}; {busy}"

@@ -153,3 +153,17 @@ def _sum(values: np.ndarray) -> float:
 
 def _ratio(value: float | None, over: float) -> float | None:
     return value / over if value is not None and over else None
+
+
+def sentence(energy: dict) -> str:
+    """Return the energy of the run, and of an output token."""
+    total, tokens = energy["energy_j"]["total"], energy["joules_per_output_token"]
+    if total is None:
+        return f"not known: the power of {energy['coverage']:.1%} of the active time is"
+    parts = [f"{total:,.1f} J"]
+    parts += [] if energy["average_w"] is None else [f"{energy['average_w']:,.1f} W on average"]
+    parts += [] if tokens is None else [f"{tokens:,.4f} J an output token"]
+    parts += [] if energy["carbon_g"] is None else [f"{energy['carbon_g']:,.4f} g CO2"]
+    if energy["electricity_cost"] is not None:
+        parts.append(f"{energy['electricity_cost']:,.4f} {energy['electricity_currency']} of electricity")
+    return ", ".join(parts)

@@ -65,3 +65,11 @@ def transfer_events(run: Run, window: TraceWindow) -> Iterable[str]:
             target = int(one["decode_replica"])
             yield _ARROW % (name, source, *began, target, one["num_bytes"], row, source, *began,
                             name, target, *ended, source, row, target, *ended)
+
+
+def sentence(moved: dict) -> str:
+    """Return how much KV moved from prefill to decode replicas, and how long it took."""
+    mean = moved["duration_ms"]["mean"]
+    took = "" if mean is None else f", {mean:,.2f} ms each on average"
+    lost = "".join(f", {moved[name]:,} {name}" for name in ("failed", "cancelled") if moved.get(name))
+    return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}{lost}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results import cluster, hand_over, speculation
+from simulator.results import cluster, hand_over
 from simulator.results.cut import cut_notes, unsent_notes
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
@@ -70,8 +70,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
         **kv_tiers(run),
-        **({} if run.adapters is None else {"adapters": run.adapters}),
-        **speculation.metrics_of(run),
         **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
         "fairness": cluster.fairness(whole, rates.events),
         **_by_machine(whole, pools),
@@ -91,10 +89,11 @@ def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
 def preemptions(run: Run) -> dict:
     """Count preemptions, by cause where there are several, and failed allocations."""
     count = int(run.replicas["preemptions"].sum())
-    counts = {"preemptions": count, "kv_allocation_failures": run.kv_allocation_failures}
-    if run.given_way is None:
+    counts = {"preemptions": count, "kv_allocation_failures": run.counts.get("kv_allocation_failures", 0)}
+    if "given_way" not in run.counts:
         return counts
-    return counts | {"preemptions_by_cause": {"places": run.given_way, "blocks": count - run.given_way}}
+    places = run.counts["given_way"]
+    return counts | {"preemptions_by_cause": {"places": places, "blocks": count - places}}
 
 
 def remarks(workload, is_cut: np.ndarray) -> list[str]:

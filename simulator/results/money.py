@@ -55,3 +55,12 @@ def cost_of(run: Run, bill: Bill, summary: dict) -> dict:
         "cost_per_good_request": per(1, summary["request_goodput"]),
         "prices": [{"accelerator": name, "per_gpu_hour": price.per_gpu_hour, "source": price.source,
                     "date": price.date} for name, price in bill.prices]}
+
+
+def sentence(cost: dict) -> str:
+    """Return the cost of the run, and of a million output tokens."""
+    unit, tokens = cost["currency"] or "", cost["cost_per_million_output_tokens"]
+    unit = f" {unit}" if unit else ""
+    hourly = "" if cost["per_hour"] is None else f", {cost['per_hour']:,.2f}{unit} an hour"
+    each = "" if tokens is None else f", {tokens:,.4f}{unit} a million output tokens"
+    return f"{cost['total']:,.4f}{unit}{hourly}{each}"

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from datetime import date
 from textwrap import wrap
 
+from simulator.registry import FACTS, imported
 from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, TOO_SHORT
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2EL", "e2el_ms"),
@@ -77,76 +78,10 @@ def facts(summary: dict) -> list[tuple[str, str]]:
     if images := summary.get("encoder"):
         found.append(("encoder", f"{images['encoded_tokens']:,} embeddings computed of {images['item_tokens']:,} that "
                                  "prompts have"))
-    if drafts := summary.get("speculation"):
-        found.append(("speculation", _speculation(drafts)))
-    if pools := summary.get("encode"):
-        found.append(("encode pools", _encode_pools(pools)))
-    if moved := summary.get("kv_transfer"):
-        found.append(("KV transfers", _transfers(moved)))
-    if cost := summary.get("cost"):
-        found.append(("cost", _cost(cost)))
-    if energy := summary.get("energy"):
-        found.append(("energy", _energy(energy)))
-    if off := summary.get("uncertainty"):
-        found.append(("uncertainty", _uncertainty(off)))
+    for key, (label, target) in FACTS.items():
+        if value := summary.get(key):
+            found.append((label, imported(target)(value)))
     return found
-
-
-def _cost(cost: dict) -> str:
-    """Return the cost of the run, and of a million output tokens."""
-    unit, tokens = cost["currency"] or "", cost["cost_per_million_output_tokens"]
-    unit = f" {unit}" if unit else ""
-    hourly = "" if cost["per_hour"] is None else f", {cost['per_hour']:,.2f}{unit} an hour"
-    each = "" if tokens is None else f", {tokens:,.4f}{unit} a million output tokens"
-    return f"{cost['total']:,.4f}{unit}{hourly}{each}"
-
-
-def _energy(energy: dict) -> str:
-    """Return the energy of the run, and of an output token."""
-    total, tokens = energy["energy_j"]["total"], energy["joules_per_output_token"]
-    if total is None:
-        return f"not known: the power of {energy['coverage']:.1%} of the active time is"
-    parts = [f"{total:,.1f} J"]
-    parts += [] if energy["average_w"] is None else [f"{energy['average_w']:,.1f} W on average"]
-    parts += [] if tokens is None else [f"{tokens:,.4f} J an output token"]
-    parts += [] if energy["carbon_g"] is None else [f"{energy['carbon_g']:,.4f} g CO2"]
-    if energy["electricity_cost"] is not None:
-        parts.append(f"{energy['electricity_cost']:,.4f} {energy['electricity_currency']} of electricity")
-    return ", ".join(parts)
-
-
-def _uncertainty(off: dict) -> str:
-    """Return the intervals of the means, and the operator with the largest share of the error."""
-    metrics, found = off["metrics"], []
-    for label, metric, unit in (("TTFT ", "ttft_ms.mean", "ms"), ("TPOT ", "tpot_ms.mean", "ms"),
-                                ("E2EL ", "e2el_ms.mean", "ms"), ("", "request_throughput", "requests/s")):
-        low, high = metrics[metric]["low"], metrics[metric]["high"]
-        found += [] if low is None else [f"{label}{low:,.2f} to {high:,.2f} {unit}"]
-    most = f"; most of it from {off['dominant']['name']}" if off["dominant"] else ""
-    return f"{off['interval_frac']:.0%} within {', '.join(found)}{most}"
-
-
-def _transfers(moved: dict) -> str:
-    """Return how much KV moved from prefill to decode replicas, and how long it took."""
-    mean = moved["duration_ms"]["mean"]
-    took = "" if mean is None else f", {mean:,.2f} ms each on average"
-    lost = "".join(f", {moved[name]:,} {name}" for name in ("failed", "cancelled") if moved.get(name))
-    return f"{moved['count']:,} of {moved['bytes'] / 1e9:,.3f} GB in all{took}{lost}"
-
-
-def _speculation(drafts: dict) -> str:
-    """Return the share of accepted drafts, and the tokens per verify step."""
-    if not drafts["num_draft_tokens"]:
-        return "no drafts"
-    return (f"{drafts['acceptance_rate']:.1%} of {drafts['num_draft_tokens']:,} draft tokens accepted, "
-            f"{drafts['mean_acceptance_length']:.2f} tokens a step")
-
-
-def _encode_pools(pools: dict) -> str:
-    """Return the number of items encoded ahead of prompts, and their share of the TTFT."""
-    share = "" if pools["ttft_share"] is None else f", {pools['ttft_share']:.1%} of the TTFT of their requests"
-    busy = ", ".join(f"{name} {pool['utilisation']:.1%} busy" for name, pool in pools["by_pool"].items())
-    return f"{_plural(pools['jobs'], 'item')}, {pools['hits']:,} of them found{share}; {busy}"
 
 
 def _load(summary: dict) -> str:

@@ -16,10 +16,11 @@ def metrics_of(run: Run) -> dict[str, dict]:
 
     Source: vllm-project/vllm, vllm/v1/spec_decode/metrics.py, SpecDecodingStats and SpecDecodingLogging.
     """
-    if run.speculation is None:
+    counts = run.counts.get("speculation")
+    if counts is None:
         return {}
-    rejected = {name: run.speculation[name] for name in ("num_invalid_spec_tokens",) if name in run.speculation}
-    steps, draft_tokens = run.speculation["steps"], run.speculation["num_draft_tokens"]
+    rejected = {name: counts[name] for name in ("num_invalid_spec_tokens",) if name in counts}
+    steps, draft_tokens = counts["steps"], counts["num_draft_tokens"]
     drafts = sum(steps)
     by_position = list(accumulate(reversed(steps[1:])))[::-1]       # a token is accepted where all before it are
     accepted = sum(by_position)
@@ -33,3 +34,11 @@ def metrics_of(run: Run) -> dict[str, dict]:
         "num_accepted_tokens_per_pos": by_position,
         "per_position_acceptance_rates": [count / drafts if drafts else None for count in by_position],
     }}
+
+
+def sentence(drafts: dict) -> str:
+    """Return the share of accepted drafts, and the tokens per verify step."""
+    if not drafts["num_draft_tokens"]:
+        return "no drafts"
+    return (f"{drafts['acceptance_rate']:.1%} of {drafts['num_draft_tokens']:,} draft tokens accepted, "
+            f"{drafts['mean_acceptance_length']:.2f} tokens a step")

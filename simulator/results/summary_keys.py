@@ -129,15 +129,6 @@ SUMMARY: dict[str, Column] = {
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,
     **below("kv_tiers[]", {**_TIERS, **keys_of("s", waited_s="requests waited for loads, summed")}),
-    **keys_of(adapters__loads="LoRA adapters put into the worker", adapters__reads="loads that read from disk",
-            adapters__evictions="adapters that made room"),
-    **keys_of(speculation__num_drafts="verify steps"),
-    **keys_of("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted and "
-            "not verified, since a grammar rejects them", speculation__num_accepted_tokens="accepted",
-            speculation__mean_acceptance_length="tokens per draft, with the token behind it"),
-    **keys_of(speculation__acceptance_rate="accepted over verified",
-            speculation__num_accepted_tokens_per_pos="accepted, by position in the draft",
-            speculation__per_position_acceptance_rates="accepted share of the drafts, by position"),
     **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
        for name, column in _OF_A_LABEL.items()},
     **keys_of(fairness="Jain's index of the output tokens of tenants; null: no tenants"),

@@ -117,3 +117,14 @@ def _notes(rows: list[dict]) -> list[str]:
     share, names = sum(row["share_of_time"] for row in unknown), dict.fromkeys(row["name"] for row in unknown)
     return [f"uncertainty: nobody knows how far {', '.join(names)} may be off, {share:.1%} of the time of iterations: "
             f"not varied"]
+
+
+def sentence(off: dict) -> str:
+    """Return the intervals of means, and the operator with most of the error."""
+    metrics, found = off["metrics"], []
+    for label, metric, unit in (("TTFT ", "ttft_ms.mean", "ms"), ("TPOT ", "tpot_ms.mean", "ms"),
+                                ("E2EL ", "e2el_ms.mean", "ms"), ("", "request_throughput", "requests/s")):
+        low, high = metrics[metric]["low"], metrics[metric]["high"]
+        found += [] if low is None else [f"{label}{low:,.2f} to {high:,.2f} {unit}"]
+    most = f"; most of it from {off['dominant']['name']}" if off["dominant"] else ""
+    return f"{off['interval_frac']:.0%} within {', '.join(found)}{most}"

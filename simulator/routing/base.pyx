@@ -62,6 +62,11 @@ cdef class Router:
         """Return whether it looks at the content of replicas' KV tiers."""
         return any(getattr(parameters, key) for key in cls.tier_keys)
 
+    @classmethod
+    def idle_keys(cls):
+        """Return the keys of `Parameters` without an effect unless there is a table: key -> (table, why)."""
+        return dict.fromkeys(cls.tier_keys, ("kv_tiers", "it weighs the content of tiers"))
+
     def __cinit__(self, parameters, context, *_, **__):
         cdef const Request[::1] requests = context.workload.requests
         cdef const Demand[::1] demands = context.workload.demands

@@ -917,21 +917,16 @@ cdef class Scheduler:
         self._requests[self._sequences[slot].row].status = WAITING
         return self._vacate(slot, True)
 
-    def adapter_counts(self):
-        """Return {name: count} of operations on LoRA adapters; None: they are not tracked."""
-        return None
-
     def lost_rows(self):
         """Return the rows of requests that were ended while they ran, since no KV block was left for them."""
         return []
 
-    def given_way(self):
-        """Return the number of preemptions for waiting requests so far; None: there are no such preemptions."""
-        return None
+    def counts(self):
+        """Return counts so far for the results, by name.
 
-    def allocation_failures(self):
-        """Return the number of failed allocations for running requests so far: each one preempted a request."""
-        return self.preemptions - (self.given_way() or 0)
+        A value is a number, a list of numbers, or a dict; a run has the sums over replicas, see `Run.counts`.
+        """
+        return {"kv_allocation_failures": self.preemptions}     # each preempted a request
 
     def advice(self, stall_reason):
         """Return advice for a replica that cannot go on, as the end of a sentence.

@@ -197,13 +197,10 @@ cdef class Blis(InOrder):
         return [*label_faults(parameters.lora, labels.get("adapter", ())),
                 *(("base", f'no request is of SLO class "{name}"') for name in parameters.bases if name not in known)]
 
-    def adapter_counts(self):
-        """See Scheduler."""
-        return self._loads.counts() if self.tracks_adapters else None
-
-    def allocation_failures(self):
+    def counts(self):
         """See Scheduler: BLIS counts failures for the last token of complete requests, which needs no KV."""
-        return self._failures
+        adapters = {"adapters": self._loads.counts()} if self.tracks_adapters else {}
+        return InOrder.counts(self) | {"kv_allocation_failures": self._failures} | adapters
 
     def advice(self, stall_reason):
         """See Scheduler."""

@@ -57,6 +57,11 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     draft_valid_rate: float = 1.0
     preempts: bool = True
 
+    @property
+    def slack_tokens(self) -> int:
+        """Tokens of drafts for which a request may hold KV blocks behind its text."""
+        return 2 * (self.speculative.num_tokens + self.speculative.num_lookahead_tokens) if self.speculative else 0
+
 
 class MemoryNeeds(msgspec.Struct, frozen=True):
     """Facts about a scheduler that the plan of an accelerator's memory needs.

@@ -155,9 +155,13 @@ cdef class Ranked(InOrder):
 
     # ---- places
 
-    def given_way(self):
+    def counts(self):
         """See Scheduler."""
-        return self._given_way if self._gives_way else None
+        found = InOrder.counts(self)
+        if self._gives_way:
+            found["given_way"] = self._given_way
+            found["kv_allocation_failures"] -= self._given_way
+        return found
 
     cdef double _standing(self, int32_t row, int32_t slot) noexcept nogil:
         return 0.0

@@ -249,9 +249,10 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         return group_faults(parameters, layers, enable_prefix_caching)
 
-    def adapter_counts(self):
+    def counts(self):
         """See Scheduler."""
-        return self.tally.slots.counts() if self.tracks_adapters else None
+        adapters = {"adapters": self.tally.slots.counts()} if self.tracks_adapters else {}
+        return EncodingScheduler.counts(self) | adapters
 
     def advice(self, stall_reason):
         """See Scheduler."""

@@ -1,6 +1,6 @@
 """Requests of the section [workload] of an experiment, read or drawn."""
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +10,6 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
-from simulator.workload.adapters import with_adapters
 from simulator.workload.base import Workload
 from simulator.workload.budgets import with_budgets
 from simulator.workload.column_options import FIRST_GUESS, ColumnOptions
@@ -26,7 +25,7 @@ from simulator.workload.stages import MAX_REQUESTS, StagePlan, notes_on_empty, p
 
 
 def load(section, seed: int, enough: Enough = ENOUGH,
-         longest_text: Callable[[], int] | None = None) -> Workload:
+         longest_text: Callable[[], int] | None = None, parts: Iterable = ()) -> Workload:
     """Read or draw the requests of an experiment.
 
     Parameters
@@ -35,6 +34,7 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     seed : of the experiment; traces do not use it.
     enough : number of plays for a closed loop that only its end bounds: a guess first, then the number that it used.
     longest_text : returns max_model_len; called only by workloads that need it.
+    parts : assembly.parts.base.Part, which add to the requests.
 
     Raises
     ------
@@ -65,11 +65,11 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
     columns = with_private_prefixes(with_images(columns, section.images, streams), given.private_prefix_tokens)
-    columns = _described(with_budgets(columns, longest_text), section, seed)
+    columns = _described(with_budgets(columns, longest_text), section, seed, parts)
     if stages:
         columns = _used(stages, columns)
     built = workload_of(columns, section, duration_s, streams, stages, enough.counts,
-                        _warmups(section, source, seed))
+                        _warmups(section, source, seed, parts))
     if getattr(getattr(parameters, "sessions", None), "on_reject", "end") == "continue":
         if built.script is None or built.script.edges is None:
             raise InputErrors([KeyFault(
@@ -117,11 +117,13 @@ def _due(load: Load, duration_s: float, has_sessions: bool) -> int:
     return math.ceil(due - 1e-9)
 
 
-def _described(columns: Columns, section, seed: int) -> Columns:
-    return with_knowledge(with_adapters(columns, section.adapters, seed), section.output_knowledge, seed)
+def _described(columns: Columns, section, seed: int, parts: Iterable) -> Columns:
+    for part in parts:
+        columns = part.requests(columns, seed)
+    return with_knowledge(columns, section.output_knowledge, seed)
 
 
-def _warmups(section, source, seed: int) -> Warmups | None:
+def _warmups(section, source, seed: int, parts: Iterable) -> Warmups | None:
     """Return the requests of [workload.warmup] stage.
 
     They have random streams of their own, so that the other requests stay the same.
@@ -146,7 +148,7 @@ def _warmups(section, source, seed: int) -> Warmups | None:
         return Warmups(None, plan)
     columns = source.drawn(streams, np.zeros(plan.count, np.int64))
     ids = -1 - np.arange(len(columns))
-    return Warmups(_described(replace(columns, request_ids=ids), section, seed), plan)
+    return Warmups(_described(replace(columns, request_ids=ids), section, seed, parts), plan)
 
 
 def _recycled(columns: Columns, given: Load, duration_s: float | None, guess: int) -> Columns:

@@ -11,6 +11,7 @@ from simulator.engine.accepting import missing_texts, new_acceptance
 from simulator.errors import InputErrors
 from simulator.latency.linear import Linear
 from simulator.scheduling.acceptance_table import AcceptanceTable, variance_of
+from simulator.scheduling.contract import SchedulerFacts
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from support.engine import record
@@ -28,6 +29,10 @@ def speculative(**keys):
     return msgspec.convert({"num_tokens": 3} | keys, SpeculativeParameters)
 
 
+def acceptance_of(parameters, *rest):
+    return new_acceptance(SchedulerFacts(speculative=parameters), *rest)
+
+
 def workload_of(count, tenants=("chat", "code")):
     workload = plain_workload([0] * count, 100, 50)
     workload.demands["tenant"] = np.arange(count) % (len(tenants) + 1) - 1
@@ -41,7 +46,7 @@ def means(acceptance, rows, steps):
 
 
 def test_texts_have_their_own_acceptance():
-    found = means(new_acceptance(speculative(acceptance=[1], by_text=[CODE]), workload_of(9), 0), 9, 20)
+    found = means(acceptance_of(speculative(acceptance=[1], by_text=[CODE]), workload_of(9), 0), 9, 20)
     assert found.tolist() == [1, 1, 2] * 3          # of none, of chat, of code
 
 
@@ -50,13 +55,13 @@ def test_the_first_that_fits_goes():
     workload = workload_of(3)
     workload.demands["slo_class"], workload.labels["slo_class"] = 0, ["all"]
     of_class = {"label": "slo_class", "name": "all", "acceptance": {"distribution": [1]}}
-    found = means(new_acceptance(speculative(by_text=[CODE, of_class, chat]), workload, 0), 3, 5)
+    found = means(acceptance_of(speculative(by_text=[CODE, of_class, chat]), workload, 0), 3, 5)
     assert found.tolist() == [0, 0, 2]
 
 
 def test_who_has_no_text_draws_as_without_texts():
     table = {"rates": [0.7, 0.4]}
-    plain, other = (new_acceptance(speculative(acceptance=table, **more), workload_of(30), 5) for more in (
+    plain, other = (acceptance_of(speculative(acceptance=table, **more), workload_of(30), 5) for more in (
         {}, {"by_text": [CODE]}))
     for row in range(30):
         drawn = [[each.accepted_drafts(row, step) for step in range(50)] for each in (plain, other)]
@@ -71,7 +76,7 @@ def test_requests_spread_around_the_mean(table):
     requests, steps = 3000, 200
     weights = np.array(table.weights(3)) / sum(table.weights(3))
     mean = weights @ np.arange(len(weights))
-    found = means(new_acceptance(SpeculativeParameters(num_tokens=3, acceptance=table),
+    found = means(acceptance_of(SpeculativeParameters(num_tokens=3, acceptance=table),
                                  plain_workload([0] * requests, 9, 9), 3), requests, steps)
     # The mean of a request is known up to what its steps scatter: variances of requests and of their steps add up.
     variance = variance_of(tuple(weights))
@@ -85,9 +90,9 @@ def test_a_request_keeps_its_rates_whatever_others_there_are():
     parameters = speculative(acceptance={"rates": [0.6], "length_std": 0.6})
     few, many = plain_workload([0] * 5, 9, 9), plain_workload([0] * 50, 9, 9)
     few.request_ids = many.request_ids[20:25].copy()
-    one, other = (new_acceptance(parameters, workload, 8) for workload in (few, many))
+    one, other = (acceptance_of(parameters, workload, 8) for workload in (few, many))
     assert means(one, 5, 100).tolist() == means(other, 25, 100)[20:].tolist()
-    assert means(one, 5, 100).tolist() != means(new_acceptance(parameters, few, 9), 5, 100).tolist()
+    assert means(one, 5, 100).tolist() != means(acceptance_of(parameters, few, 9), 5, 100).tolist()
 
 
 @pytest.mark.parametrize("keys", [

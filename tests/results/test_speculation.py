@@ -4,7 +4,8 @@ from simulator.results.speculation import metrics_of
 
 
 def run_with(speculation):
-    return Run(workload=None, complete=True, clock_ns=0, replicas=None, itl_ns=None, speculation=speculation)
+    return Run(workload=None, complete=True, clock_ns=0, replicas=None, itl_ns=None,
+               counts={} if speculation is None else {"speculation": speculation})
 
 
 def test_statistics_by_hand():

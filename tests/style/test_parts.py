@@ -8,8 +8,6 @@ from style.sources import CODE, files, name
 
 ROOMS = ("config", "workload", "results", "engine")
 FACES = {"simulator/results/result.py"}                 # names that users have of tables
-# Rows of the table of conflicts, of features that are no part yet.
-OTHERS = {f"simulator/config/{file}.py" for file in ("context", "engines", "features", "hand_over", "ranks", "tiers")}
 # Feature: words that name it, and its own files in these rooms: operation, results.
 FEATURES = {
     "samples": (r"replica_samples|Sampler|records\.SAMPLE", {"engine/operations/sampler.pyx"}),
@@ -32,13 +30,20 @@ FEATURES = {
                    "stage.pxd", "stage.pyx"))}),
     "expert_shifts": (r"ExpertShifts|ShiftPlan|engine\.experts", {
         "engine/operations/expert_shifts.pyx", "engine/operations/shift_plan.py"}),
+    "ranks": (r"\bDataParallel\b|engine\.data_parallel\b(?!\])|LOCK_STEP|\branks_of\(|\bLockStep\b|\bRankFront\b", {
+        "engine/ranks.py", "engine/replica/lock_step.pyx", "engine/replica/lock_step_group.pyx"}),
+    "adapters": (r"\bLORA\b|engine\.lora|with_adapters|[.\"]adapters\b|adapters__|\bAdapters\b",
+                 {"workload/adapters.py"}),
+    "speculation": (r"[Ss]peculati(on|ve)|DRAFT_MODEL|has\.DRAFTS|DraftCounts|GrammarDrafts", {
+        "results/speculation.py", "engine/accepting.py",
+        "engine/replica/rank.pyx", "engine/replica/rank.pxd"}),     # a rank applies the outcome of each verify step
 }
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_feature_is_named_in_its_own_files_alone(feature):
     words, own = FEATURES[feature]
-    own = {f"simulator/{file}" for file in own} | FACES | OTHERS
+    own = {f"simulator/{file}" for file in own} | FACES
     wrong = [f"{name(path, number)}: {line.strip()}" for path in files(*CODE, under="simulator")
              if path.parts[path.parts.index("simulator") + 1] in ROOMS and name(path) not in own
              for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if re.search(words, line)]
@@ -46,7 +51,7 @@ def test_a_feature_is_named_in_its_own_files_alone(feature):
 
 
 def test_every_key_of_a_part_is_declared_by_it():
-    own = {key: entry for key, entry in registry.PARTS.items() if entry.when is None}
+    own = {key: entry for key, entry in registry.PARTS.items() if not entry.is_others}
     for key, entry in own.items():
         assert key in registry.part(key).keys, f"{key}: {entry.target} has no such key"
     declared = {key for part in registry.parts() for key in part.keys}

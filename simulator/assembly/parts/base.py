@@ -24,8 +24,8 @@ class Rows(NamedTuple):
 class Part:
     """A feature of an experiment; there is an object for each run.
 
-    keys : dotted key of the experiment file -> its annotation; `registry.PARTS` has a line for each. An experiment that
-        gives such a key uses the part.
+    keys : dotted key of the experiment file -> its annotation; `registry.PARTS` has a line for each, and for keys of
+        other Structs. An experiment that gives such a key uses the part.
     columns : columns of /requests, with their unit, meaning, and how those of a prefill leg are merged; an operation
         records their values in `Run.columns`.
     tables : tables of results.h5. conflicts : rows of config.conflicts, of features that do not go with this one.
@@ -58,6 +58,10 @@ class Part:
     def pool(self, pool):
         """Return a pool of the experiment, completed by this part."""
         return pool
+
+    def requests(self, columns, seed: int):
+        """Return the Columns of a workload, completed by this part."""
+        return columns
 
     def prepare(self, sites: tuple) -> None:
         """Work out facts that depend on the experiment alone, and its Sites."""

@@ -7,11 +7,22 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Part
+from simulator.config import features as has
+from simulator.config.conflicts import Agreement, Conflict, Place
 from simulator.config.experiment import Count, Section
 from simulator.errors import InputErrors, KeyFault
 
 KEY = "cluster.rescheduling"
+
+
+def _copy_blocks(one: Place, two: Place) -> str:
+    moving = one.cluster.rescheduling
+    if one.serves != two.serves or moving is None or moving.mode == "recompute":
+        return ""
+    return (f'cluster.rescheduling.mode = "{moving.mode}" copies KV blocks unchanged between pools that serve the same '
+            "requests")
 
 
 class Rescheduling(Section, kw_only=True):
@@ -43,6 +54,15 @@ class Migration(Part):
 
     keys = {KEY: Annotated[Rescheduling | None, Meta(description=(
         "migration of requests between replicas; absent: none"))]}
+    conflicts = (
+        Conflict(used.MOVES, has.ROLES, "a migrating request would leave its lease and the KV that it reads behind"),
+        Conflict(used.COPIED_MOVES, has.LAYER_GROUPS, "it copies the blocks of one block table; "
+                 "engine.disable_hybrid_kv_cache_manager = true gives one where the model allows it"),
+        Conflict(used.COPIED_MOVES, has.SHARED_CONTEXT, used.UNMOVED_RANKS),
+        Conflict(used.COPIED_MOVES, has.DIVIDED_PROMPTS, used.UNMOVED_RANKS),
+        Agreement(used.BLOCKS, _copy_blocks, "pools between which requests are migrated with their KV",
+                  "blocks are copied unchanged"),
+    )
     ports = ()
 
     def prepare(self, sites: tuple) -> None:

@@ -8,12 +8,19 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Fault, Part, Rows
+from simulator.config import features as has
+from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.failures import Failure
 from simulator.errors import did_you_mean
 from simulator.results.tables import without_spare
+
+
+def _autoscaler(place: Place) -> type | None:
+    return place.autoscaling and registry.load("autoscaler", place.autoscaling.policy)
 
 
 class Upkeep(Part):
@@ -22,6 +29,21 @@ class Upkeep(Part):
     keys = {"failures": Annotated[tuple[Failure, ...], Meta(description="failures of replicas")],
             "autoscaling": Annotated[Autoscaling | None, Meta(description=(
                 "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))]}
+    conflicts = (
+        Conflict(Feature("autoscalers of whole requests", "autoscaling.policy", value=lambda place: (
+            getattr(_autoscaler(place), "why_no_roles", "") and place.autoscaling.policy)), has.ROLES,
+            lambda place: _autoscaler(place).why_no_roles, "they decide on replicas that serve whole requests"),
+        Conflict(Feature('autoscaler "planner"', "autoscaling.policy", value=lambda place: (
+            getattr(_autoscaler(place), "needs_roles", False) and place.autoscaling.policy)), Feature(
+                "other pools than for prefill and decode", "pools",
+                phrase='other pools than of role "prefill" and "decode"',
+                value=lambda place: {pool.role for pool in place.pools} != {"prefill", "decode"}),
+            "it balances these two"),
+        Conflict(Feature("requests that leave a slow replica", "failures[].on_failure", ("retry", "restart", "lost")),
+                 without(used.MOVES), "it moves requests"),
+        Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
+                 "it moves requests"),
+    )
     tables = {"lifecycle": Rows(without_spare(records.LIFECYCLE), "all replicas were up all the time")}
 
     @classmethod

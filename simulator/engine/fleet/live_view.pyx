@@ -188,6 +188,15 @@ cdef class LiveView(View):
         if self._caches is not None:
             self._caches.lag(laggards)
 
+    def watch(self, labels):
+        """Follow from the first look on the signals that policies want; `labels` : of the workload."""
+        if self.wants_caches:
+            self.watch_caches()
+        if self.wants_tiers:
+            self.watch_tiers()
+        if self.wants_adapters:
+            self.watch_adapters(len(labels.get("adapter", ())))
+
     # ---- LoRA adapters
 
     def watch_adapters(self, int32_t num_adapters):

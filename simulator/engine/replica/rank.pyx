@@ -71,6 +71,15 @@ cdef class Rank:
         """Use another recorder from now on, and a delivery with that recorder."""
         self.recorder, self.delivery = recorder, delivery
 
+    def counts(self):
+        """Return the counts of `Scheduler.counts`, and those of drafts."""
+        found = self.scheduler.counts()
+        if self.drafts is not None:
+            found["speculation"] = self.drafts.counts()
+            if self.scheduler.grammar_drafts is not None:
+                found["speculation"]["num_invalid_spec_tokens"] = self.scheduler.grammar_drafts.num_rejected
+        return found
+
     # ---- arrival and departure
 
     cdef bint enqueue(self, int32_t row, int64_t now_ns) except -1 nogil:

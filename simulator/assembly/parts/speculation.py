@@ -1,0 +1,58 @@
+"""Speculative decoding, [engine.speculative]: conflicts, counts of drafts in the summary."""
+from simulator.assembly.parts import features as used
+from simulator.assembly.parts.base import Part
+from simulator.config import features as has
+from simulator.config.conflicts import Conflict, Feature, Place
+from simulator.domain.vllm_versions import behaviour_of
+from simulator.results.speculation import metrics_of
+from simulator.results.summary_keys import keys_of
+
+DRAFTS = Feature("drafts", "engine.speculative")
+DRAFT_MODEL = Feature("draft models", "engine.speculative.model", value=lambda place: (
+    (drafts := getattr(place.engine.parameters, "speculative", None)) and (drafts.model or drafts.config)))
+
+
+def _why_unpriced(place: Place) -> str:
+    drafts = place.engine.parameters.speculative
+    return "" if drafts.has_price or place.backend.prices_any_model else (
+        "it has no prices of another model: expected drafter_share or drafter_forward_us beside it, or one of the "
+        'backends "roofline", "operators" and "step_roofline"')
+
+
+def _why_no_tiers(place: Place) -> str:
+    if not used.protocol_of(place).takes_drafts:
+        return 'its rules are not settled with drafts; those of "vllm_offload" are'
+    parameters = place.engine.parameters
+    drops = parameters.speculative.method in behaviour_of(parameters.vllm_version).offload_drafters
+    return place.layer_groups and drops and (
+        "layers with a block table of their own lose different chunks of a hit to a drafter of the model, which is not "
+        "built")
+
+
+class Speculation(Part):
+    """Drafts, by the schedulers that verify them."""
+
+    conflicts = (
+        Conflict(DRAFTS, has.DIVIDED_PROMPTS, "vLLM refuses it"),
+        Conflict(DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
+        Conflict(DRAFT_MODEL, has.BACKEND, _why_unpriced, "a backend has no prices of another model"),
+        Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers,
+                 'only the rules of "vllm_offload" are settled with drafts, and with EAGLE and MTP where all layers '
+                 "share one block table"),
+        Conflict(Feature("hashes of blocks without the token behind",
+                         "engine.speculative.disable_lookahead_block_hashes", False),
+                 used.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),
+    )
+    summary_before = "by_slo_class"
+    summary_keys = {
+        **keys_of(speculation__num_drafts="verify steps"),
+        **keys_of("tokens", speculation__num_draft_tokens="verified", speculation__num_invalid_spec_tokens="drafted "
+                  "and not verified, since a grammar rejects them", speculation__num_accepted_tokens="accepted",
+                  speculation__mean_acceptance_length="tokens per draft, with the token behind it"),
+        **keys_of(speculation__acceptance_rate="accepted over verified",
+                  speculation__num_accepted_tokens_per_pos="accepted, by position in the draft",
+                  speculation__per_position_acceptance_rates="accepted share of the drafts, by position")}
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part."""
+        return metrics_of(run)
