@@ -15,7 +15,7 @@ MAX_STEPS = 600         # the scenarios take some 50; one that never ends is com
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("seed", range(200))
 def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
-    fault = fault_of(with_offload(seed), fast_forward)
+    fault = fault_of(with_offload(seed, takes_drafts=True), fast_forward)
 
     assert fault is None, fault
 
