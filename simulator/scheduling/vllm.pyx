@@ -690,6 +690,8 @@ cdef class Vllm(EncodingScheduler):
             return SKIP if self._skips_long_prompts else STOP
         turn.tokens = self.tokens_with_items(row, computed, turn.tokens)
         slot = self.top_slot()
+        if external.tokens > 0 and turn.tokens > 0 and self.kv.is_hybrid:
+            self.kv.slide(slot, computed)
         if turn.tokens == 0 or not self._allocate(slot, row, hits, text, computed, turn.tokens):
             if turn.tokens == 0 and self._passes_over_items:
                 return SKIP                             # it keeps its references to items

@@ -34,11 +34,41 @@ WAKES_FOR_GRAMMARS = (("[z[0][0] for z in s.q.values() if z], default=math.inf)\
 LEAVES_LAST_CHUNK = (("else: top = min(top, cs * (a + n))", "else: top = min(top, cs * (a + n - 1))"),
                      ('lim = [min(t // g["cs"], ', 'lim = [min(max(t // g["cs"] - (n is not None and t > r.P), 0), '))
 
+# Loads within a step, up to a budget of tokens, on a stream of their own. Source: vLLM 0.33.0, offloading/scheduler.py,
+# lines 1279 (`_reserve_sync_load`) and 1371 (`sync_load`), and offloading/worker.py, line 253.
+LOADS_IN_STEP = (
+    ("isasync = ext > 0\n                    elif", "isasync = ext > 0 and not s.off.in_step(r, loc, ext)\n"
+     "                    elif"),
+    ("if kv.alloc(r, n, h, loc, s.L, full, wm) is None:", "if kv.alloc(r, n, h, loc, s.L, full, wm, ext) is None:"),
+    ("                Q.q.popleft(); s.running.append(r)", "                if ext: s.off.allocated(r, ext, True)\n"
+     "                Q.q.popleft(); s.running.append(r)"),
+    ("    def allocated(s, r, ext):", "    step, spent = set(), 0\n"
+     "    def in_step(s, r, loc, ext):\n"
+     "        fits = loc + ext < r.T and s.spent + ext <= s.S.o['kv_offload'].get('step_load_tokens', 0)\n"
+     "        s.spent += ext * fits; return fits\n"
+     "    def allocated(s, r, ext, sync=False):"),
+    ("if own[q] and s.S.kv.h[own[q]] is None)", "if own[q] and (sync or s.S.kv.h[own[q]] is None))"),
+    ("s.jobs[j] = (r, ks, False, [], []); o[\"jobs\"].add(j)\n        if s.S.kv.apc:",
+     "s.jobs[j] = (r, ks, False, [], []); o[\"jobs\"].add(j); s.step = s.step | ({j} if sync else set())\n"
+     "        if s.S.kv.apc and not sync:"),
+    ("    def meta(s, sch, newblk, resumed, pre, fin):\n        ends = {}",
+     "    def meta(s, sch, newblk, resumed, pre, fin):\n        ends = {}; s.spent = 0"),
+    ("s.fr = dict(store=0.0, load=0.0); s.q = dict(store=[], load=[])",
+     "x['step'] = x['load']; s.fr = dict(store=0.0, load=0.0, step=0.0); s.q = dict(store=[], load=[], step=[])"),
+    ("if j in flush]); end = max(launch, dev) + d if fwd else launch\n        for j, x in loads.items():",
+     "if j in flush])\n"
+     "        for j, x in loads.items():\n"
+     "            if j in s.S.off.step: sub('step', j, len(x[2]), max(launch, dev))\n"
+     "        launch = max([launch] + [e for e, j in s.q['step']]); end = max(launch, dev) + d if fwd else launch\n"
+     "        for j, x in ((j, x) for j, x in loads.items() if j not in s.S.off.step):"),
+    ('for k in ("store", "load"):\n            while', 'for k in ("store", "load", "step"):\n            while'))
+
 
 def judge_copies(description, log):
     """Return what the second model holds against a log of ours with a tier that copies, or None."""
     leaves_chunk = description["options"].get("eagle") and _version(description)["vllm_version"] == "0.33"
-    model = _model(SECOND_MODEL, WAKES_FOR_GRAMMARS + (LEAVES_LAST_CHUNK if leaves_chunk else ()))
+    model = _model(SECOND_MODEL, WAKES_FOR_GRAMMARS + (LEAVES_LAST_CHUNK if leaves_chunk else ()) + (
+        LOADS_IN_STEP if description["options"]["kv_offload"].get("step_load_tokens") else ()))
     try:
         model.run(description, _version(description) | {
             "steps": [_in_seconds(step, _is_async(description)) for step in log["steps"]]})
