@@ -92,6 +92,35 @@ def test_loads_that_share_the_link_end_together(tmp_path):
     assert ttft_ms(result)[-2:] == pytest.approx([21.474836 + 5.06] * 2, abs=2e-6)     # in one iteration of two
 
 
+def test_a_load_within_the_budget_of_a_step_delays_that_step(tmp_path):
+    # 536,870,912 bytes: with a byte less the request waits while another one decodes, as without a budget; else it is
+    # admitted at once, and both wait 10.737418 ms for the load.
+    requests = [*STORED, (10, 16, 10, ""), (10.02, 4112, 1, "a:4096/z:16")]
+    without, beyond, within = (run(tmp_path, requests, {"kv_tiers.sync_load_budget_bytes": budget}).requests[-2:]
+                               for budget in (0, 536_870_911, 536_870_912))
+
+    assert (without == beyond).all()
+    assert within["completed_ns"][0] - without["completed_ns"][0] == 10_737_418
+    assert within["completed_ns"][1] < without["completed_ns"][1]
+    assert within["loaded_tokens"].tolist() == without["loaded_tokens"].tolist() == [0, 4096]
+
+
+@pytest.mark.parametrize(("contention", "load_ns"), [("fifo", 5_368_709), ("fair", 10_737_419)])
+def test_loads_of_steps_do_not_queue_behind_others(tmp_path, contention, load_ns):
+    # b is beyond the budget and loads from 0 to 10.74 ms. The load of a begins at 5 ms on a stream of its own and takes
+    # 5.37 ms, or twice as long if both share the link; a step of 5.33 ms follows, and then b's of 5.03.
+    requests = [*STORED, (10, 4096, 1, "b:4096"), (10.005, 2064, 1, "a:2048/z:16")]
+    ends = run(tmp_path, requests, {"kv_tiers.sync_load_budget_bytes": 300_000_000,
+                                    "kv_tiers.contention": contention}).requests["completed_ns"][-2:] - 10 ** 10
+
+    assert ends.tolist() == [5_000_000 + load_ns + 5_330_000 + 5_030_000, 5_000_000 + load_ns + 5_330_000]
+
+
+def test_versions_without_a_budget_of_steps_refuse_it(tmp_path):
+    with pytest.raises(InputErrors, match=r"kv_tiers\.sync_load_budget_bytes: expected 0, found 1: vLLM 0\.32 has no"):
+        run(tmp_path, [(0, 64, 1, "")], {"kv_tiers.sync_load_budget_bytes": 1, "engine.vllm_version": "0.32"})
+
+
 def test_s4_the_tail_of_a_prompt_goes_first(tmp_path):
     # Three chunks fit. The second request takes the place of the last chunk of the first one; prompts that are larger
     # than the host clear the accelerator. Of 48 tokens 32 are there.
@@ -212,7 +241,8 @@ def test_without_a_model_the_bytes_of_a_token_must_be_given(tmp_path):
 @pytest.mark.parametrize("changes", [
     {}, {"engine.async_scheduling": False}, {"kv_tiers.eviction_policy": "arc"}, {"kv_tiers.blocks_per_chunk": 4},
     {"kv_tiers.offload_prompt_only": False}, {"kv_tiers.contention": "fair"}, {"kv_tiers.store_threshold": 2},
-    {"kv_tiers.cpu_gib": 0.002}, {"engine.enable_prefix_caching": False}], ids=str)
+    {"kv_tiers.cpu_gib": 0.002}, {"kv_tiers.sync_load_budget_bytes": 200_000},
+    {"engine.enable_prefix_caching": False}], ids=str)
 def test_runs_of_iterations_at_once_and_one_by_one_are_equal(tmp_path, changes):
     fast, slow = (run(tmp_path, [], changes | {"engine.fast_forward": bulk}, SYNTHETIC) for bulk in (True, False))
 

@@ -85,7 +85,7 @@ FLAGS = frozenset({
     "engine.scheduler_reserve_full_isl", "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
     "topology.dcp_comm_backend", "engine.speculative.disable_eagle_block_drop",
-    "engine.speculative.disable_lookahead_block_hashes"})
+    "engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes"})
 
 VERSIONS = {
     "0.10": VllmBehaviour(
@@ -108,7 +108,7 @@ VERSIONS = {
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
-        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes"},
+        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes"},
         gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
         images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,

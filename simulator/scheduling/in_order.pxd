@@ -15,6 +15,8 @@ cdef class InOrder(Scheduler):
     cdef int64_t _budget                # tokens left in the iteration being formed
     cdef int64_t _max_model_len         # longest text, in tokens
     cdef int32_t _lookahead             # slots reserved ahead of a running sequence
+    cdef int32_t _draft_slots           # slots of a step with drafts, which KV from elsewhere leaves free; 0: no drafts
+    cdef int32_t _draft_blocks          # their blocks in all groups of layers
     cdef bint _notes_turns              # _note_turn is called
 
     # The tokens that a running sequence gets if the budget lasts; of a prompt at most `threshold`. The policy overrides
@@ -44,6 +46,9 @@ cdef class InOrder(Scheduler):
     cdef int64_t _longest(self, int32_t row) noexcept nogil
     cdef int64_t _unfinished_blocks(self) noexcept nogil
     cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil
+
+    # Does a sequence compute its text, or wait for KV of it? Not if the batch being formed computes all of it.
+    cdef bint _will_compute_text(self, int32_t slot) noexcept nogil
 
     # Add the sequences that were scheduled one by one to the batch; other members starve.
     cdef int _gather(self, Batch* batch) except -1 nogil

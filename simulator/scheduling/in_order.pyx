@@ -104,7 +104,7 @@ cdef class InOrder(Scheduler):
                         int32_t watermark) noexcept nogil:
         if self.tier.reserved_tokens >= 0:
             return self._leaves_reserve(row, hits)
-        return (self.kv.needed(slot, hits, tokens) + watermark
+        return (self.kv.needed(slot, hits, tokens) + watermark + self._draft_blocks
                 <= self.kv.free_blocks - self._unfinished_blocks())
 
     cdef bint _leaves_reserve(self, int32_t row, int32_t hits) noexcept nogil:
@@ -149,18 +149,23 @@ cdef class InOrder(Scheduler):
             slot = self._links.next(slot)
         if self.grouping:                               # members decode
             for i in range(self._num_prefilling):
-                if not self._sequences[self._prefilling[i]].is_decoding:
+                if self._will_compute_text(self._prefilling[i]):
                     promised += self._missing_blocks(self._prefilling[i])
             return promised
         slot = self._running.head
         while slot >= 0:
-            if not self._sequences[slot].is_decoding:
+            if self._will_compute_text(slot):
                 promised += self._missing_blocks(slot)
             slot = self._links.next(slot)
         return promised
 
+    cdef bint _will_compute_text(self, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        return not sequence.is_decoding and (not sequence.is_new or sequence.is_partial
+                                             or sequence.num_computed + sequence.scheduled < sequence.num_tokens)
+
     cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
-        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
+        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len) + self._draft_slots
         if self.kv.is_hybrid:
             return (<GroupTables>self.kv).lacking_whole(slot, text)
         return self.kv.lacking(slot, text)

@@ -199,6 +199,10 @@ cdef class Vllm(EncodingScheduler):
         self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
         self._lookahead_at_admission = self._lookahead if behaviour.looks_ahead_at_admission else 0
         self._pads_admissions, self._notes_turns = behaviour.pads_admissions, True
+        self._draft_slots = 1 + self._num_drafts + self._lookahead
+        self._draft_blocks = sum(blocks_for(self._draft_slots, size) for size in (
+            [group.block_size for group in (<GroupTables>self.kv).layers.groups] if self.kv.is_hybrid
+            else [self.kv.block_size]))
         is_cut = 0 < self._threshold <= self._num_drafts
         self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
@@ -687,6 +691,8 @@ cdef class Vllm(EncodingScheduler):
             return SKIP if self._skips_long_prompts else STOP
         turn.tokens = self.tokens_with_items(row, computed, turn.tokens)
         slot = self.top_slot()
+        if external.tokens > 0 and turn.tokens > 0 and self.kv.is_hybrid:
+            self.kv.slide(slot, computed)
         if turn.tokens == 0 or not self._allocate(slot, row, hits, text, computed, turn.tokens):
             if turn.tokens == 0 and self._passes_over_items:
                 return SKIP                             # it keeps its references to items
@@ -798,6 +804,7 @@ cdef class Vllm(EncodingScheduler):
                 self.kv.slide(slot, 0)
             return STOP
         self.hold(row, hits, found, now_ns)
+        self._sequences[slot].is_partial = True
         return ADMITTED
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:

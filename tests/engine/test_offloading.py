@@ -151,6 +151,16 @@ def test_after_a_preemption_what_was_lost_is_written_again_from_033_on(version, 
 
 # ---- drafts
 
+@pytest.mark.parametrize(("num_drafts", "load_ms"), [(0, 65), (1, 85)])
+def test_a_load_leaves_room_for_a_step_with_drafts(num_drafts, load_ms):
+    # Eleven blocks: r2 has eight from 65 to 85. The three of r3's prompt, which the host holds, are free; with a draft
+    # a fourth must be, for the tokens of its first step.
+    requests = [(0, shared("a", 48), 1), (30, own(165), 1), (45, own(111), 4), (60, shared("a", 48), 1)]
+    recording = engine.run(scenario(requests, num_blocks=12, num_speculative_tokens=num_drafts))
+
+    assert [step["t_ns"] // MS for step in recording.steps if step["copies"]["loads"]] == [load_ms]
+
+
 @pytest.mark.parametrize(("eagle", "version", "loaded"), [
     (False, "0.33", [[0, 1, 2]]), (True, "0.33", [[0, 1]]), (True, "0.32", [[0, 1, 2]])])
 def test_with_eagle_the_last_chunk_of_a_hit_is_left_from_033_on(eagle, version, loaded):

@@ -55,8 +55,9 @@ VALUES = {
     **{f"kv_tiers.{key}": {"engine.num_gpu_blocks": 40, "kv_tiers.cpu_gib": 0.2, f"kv_tiers.{key}": value}
        for key, value in (
            ("protocol", "vllm_offload"), ("cpu_gib", 0.1), ("blocks_per_chunk", 2), ("eviction_policy", "arc"),
-           ("store_threshold", 2), ("offload_prompt_only", False), ("d2h_gb_per_s", 3.0), ("h2d_gb_per_s", 3.0),
-           ("first_byte_us", 500.0), ("contention", "fair"), ("kv_bytes_per_token", 5e4),
+           ("store_threshold", 2), ("offload_prompt_only", False), ("sync_load_budget_bytes", 2**20),
+           ("d2h_gb_per_s", 3.0), ("h2d_gb_per_s", 3.0), ("first_byte_us", 500.0), ("contention", "fair"),
+           ("kv_bytes_per_token", 5e4),
            ("secondary", [{"name": "nvme", "capacity_gib": 0.3}]))},
     "latency.backend": "linear", "latency.resolution_us": 500.0,
     "latency.host.front_end_us": 4000.0, "latency.host.front_end_per_prompt_token_us": 20.0,

@@ -1,4 +1,4 @@
-"""Hits of drafters that read hidden states agree with the executable model of vLLM 0.32."""
+"""Hits of drafters that read hidden states agree with the executable model of vLLM."""
 import pytest
 
 from support import engine, reference
@@ -14,19 +14,20 @@ SEEDS = [seed for seed, options in TRIED.items()
          if options["num_speculative_tokens"] and options["enable_prefix_caching"]]
 
 
-def with_eagle(seed):
+def with_eagle(seed, version):
     """Return a scenario whose drafts are EAGLE's."""
     description = random_description(seed)
     options = description["options"]
-    options |= {"vllm_version": "0.32", "eagle": True, "spec_lookahead": options["num_speculative_tokens"]}
+    options |= {"vllm_version": version, "eagle": True, "spec_lookahead": options["num_speculative_tokens"]}
     options["num_blocks"] += 2 * -(-options["num_speculative_tokens"] // options["block_size"])
     return description
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("version", ["0.32", "0.33"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_model_finds_no_fault_in_the_engine(seed, fast_forward):
-    description = with_eagle(seed)
+def test_model_finds_no_fault_in_the_engine(seed, version, fast_forward):
+    description = with_eagle(seed, version)
     scenario = load(plain(description))
     recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=MAX_STEPS)
     is_cut = sum(bool(step["scheduled"]) for step in recording.steps) >= MAX_STEPS

@@ -141,6 +141,17 @@ def test_roles_become_pools_and_replicas_add_up(capsys, tmp_path):
     assert experiment["kv_transfer"]["protocol"] == "nixl"
 
 
+def test_options_of_the_connector_become_keys_of_the_tier(capsys):
+    extra = {"sync_load_budget_bytes": 2**28, "offload_prompt_only": False}
+    line = (f"{LLAMA} --max-model-len 8192 --kv-offloading-size 64 --kv-transfer-config "
+            f"'{json.dumps({'kv_connector_extra_config': extra})}'")
+    status, experiment, _ = translated(capsys, line)
+    assert status == 0
+    assert experiment["kv_tiers"] == {"protocol": "vllm_offload", "cpu_gib": 64.0} | extra
+    status, _, lists = translated(capsys, line.replace('"offload_prompt_only"', '"max_tracker_size"'))
+    assert status == 3 and lists["not_modelled"][0][2] == "max_tracker_size of the connector"
+
+
 def test_gpus_that_the_ranks_do_not_need_are_named(capsys, tmp_path):
     path = tmp_path / "pod.yaml"
     path.write_text("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.33.0\n"

@@ -315,6 +315,7 @@ KV_TIERS = of("kv_tier:blis_mirror", {
     "cpu_gib": acts(0.0005, 0.01, **TIERS), "blocks_per_chunk": acts(1, 2, **TIERS),
     "eviction_policy": acts("lru", "arc", **TIERS), "store_threshold": acts(0, 2, **TIERS),
     "offload_prompt_only": acts(True, False, **TIERS), "d2h_gb_per_s": acts(0.01, 1.0, **TIERS),
+    "sync_load_budget_bytes": acts(0, 10**9, **TIERS),
     "h2d_gb_per_s": acts(0.01, 1.0, **TIERS), "first_byte_us": acts(0.0, 2000.0, **TIERS),
     "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS),
     **levels(**TIERS)}) | SYSTEMS

@@ -24,7 +24,8 @@ def random_tiers(rng):
     return tiers | rng.choice([
         {"protocol": "vllm_offload", "cpu_gib": host_gib, "secondary": random_levels(rng),
          "eviction_policy": rng.choice(["lru", "arc", "free_queue"]), "contention": rng.choice(["fifo", "fair"]),
-         "offload_prompt_only": rng.random() < 0.5, "store_threshold": rng.choice([0, 2])},
+         "offload_prompt_only": rng.random() < 0.5, "store_threshold": rng.choice([0, 2]),
+         "sync_load_budget_bytes": rng.choice([0, 0, 100_000])},
         {"protocol": "lmcache", "cpu_gib": host_gib, "chunk_tokens": rng.choice([16, 32]),
          "async_loading": rng.random() < 0.5, "secondary": random_levels(rng)},
         {"protocol": "hicache", "ratio": rng.choice([0.3, 2.0]), "page_tokens": 16,

@@ -80,8 +80,9 @@ def _copy_fields(step, ids):
                 continue
             chunks, slots, num_blocks, left_blocks = of_copy
             table = left_blocks or step["blocks"][row]
-            if kind == "loads":                 # it may begin within a chunk, and fills the table to its end
-                yield [number, ids[row], slots, table[-num_blocks:]]
+            if kind == "loads":                 # it may begin within a chunk
+                end = _loaded_blocks(step, row, num_blocks, len(table))
+                yield [number, ids[row], slots, table[end - num_blocks:end]]
             else:
                 size = num_blocks // len(chunks)
                 yield [number, ids[row], [table[chunk * size + i] for chunk in chunks for i in range(size)], slots]
@@ -90,6 +91,12 @@ def _copy_fields(step, ids):
             "completed": copies["done"], "cpu": copies["counts"], "cpu_order": copies["order"],
             "finished": [ids[row] for row in step.get("finished", ())], "cpu_evicted": copies["evicted"],
             "finished_recving": [ids[row] for row in step.get("came", ())]}
+
+
+def _loaded_blocks(step, row, num_blocks, size):
+    """Return the blocks of a table of `size` that a load fills, up to its end: all, unless the step waits for it."""
+    tokens = next((tokens for each, tokens, comes_later in step["loads"] if each == row and not comes_later), None)
+    return size if tokens is None else step["hits"][row] // (tokens // num_blocks)
 
 
 def first_difference(recorded, ours, is_cut=False):

@@ -24,9 +24,51 @@ def judge(description, log, is_cut=False):
     return None
 
 
+# Rules of vLLM that the second model lacks, as (its text, what stands there instead).
+# It does not wake for a grammar where copies and async scheduling meet; sections G.7 and K of the specification.
+WAKES_FOR_GRAMMARS = (("[z[0][0] for z in s.q.values() if z], default=math.inf)\n            if ev == math.inf",
+                       "[z[0][0] for z in s.q.values() if z] + [z[0] for z in s.gram], default=math.inf)\n"
+                       "            if ev == math.inf"),)
+# The last chunk of a hit is left, and that of an output is not offered while it grows, in groups with layers of a
+# drafter. Source: vLLM 0.33.0, offloading/scheduler.py, lines 467 and 962 (`is_eagle_group`).
+LEAVES_LAST_CHUNK = (("else: top = min(top, cs * (a + n))", "else: top = min(top, cs * (a + n - 1))"),
+                     ('lim = [min(t // g["cs"], ', 'lim = [min(max(t // g["cs"] - (n is not None and t > r.P), 0), '))
+
+# Loads within a step, up to a budget of tokens, on a stream of their own. Source: vLLM 0.33.0, offloading/scheduler.py,
+# lines 1279 (`_reserve_sync_load`) and 1371 (`sync_load`), and offloading/worker.py, line 253.
+LOADS_IN_STEP = (
+    ("isasync = ext > 0\n                    elif", "isasync = ext > 0 and not s.off.in_step(r, loc, ext)\n"
+     "                    elif"),
+    ("if kv.alloc(r, n, h, loc, s.L, full, wm) is None:", "if kv.alloc(r, n, h, loc, s.L, full, wm, ext) is None:"),
+    ("                Q.q.popleft(); s.running.append(r)", "                if ext: s.off.allocated(r, ext, True)\n"
+     "                Q.q.popleft(); s.running.append(r)"),
+    ("    def allocated(s, r, ext):", "    step, spent = set(), 0\n"
+     "    def in_step(s, r, loc, ext):\n"
+     "        fits = loc + ext < r.T and s.spent + ext <= s.S.o['kv_offload'].get('step_load_tokens', 0)\n"
+     "        s.spent += ext * fits; return fits\n"
+     "    def allocated(s, r, ext, sync=False):"),
+    ("if own[q] and s.S.kv.h[own[q]] is None)", "if own[q] and (sync or s.S.kv.h[own[q]] is None))"),
+    ("s.jobs[j] = (r, ks, False, [], []); o[\"jobs\"].add(j)\n        if s.S.kv.apc:",
+     "s.jobs[j] = (r, ks, False, [], []); o[\"jobs\"].add(j); s.step = s.step | ({j} if sync else set())\n"
+     "        if s.S.kv.apc and not sync:"),
+    ("    def meta(s, sch, newblk, resumed, pre, fin):\n        ends = {}",
+     "    def meta(s, sch, newblk, resumed, pre, fin):\n        ends = {}; s.spent = 0"),
+    ("s.fr = dict(store=0.0, load=0.0); s.q = dict(store=[], load=[])",
+     "x['step'] = x['load']; s.fr = dict(store=0.0, load=0.0, step=0.0); s.q = dict(store=[], load=[], step=[])"),
+    ("if j in flush]); end = max(launch, dev) + d if fwd else launch\n        for j, x in loads.items():",
+     "if j in flush])\n"
+     "        for j, x in loads.items():\n"
+     "            if j in s.S.off.step: sub('step', j, len(x[2]), max(launch, dev))\n"
+     "        launch = max([launch] + [e for e, j in s.q['step']]); end = max(launch, dev) + d if fwd else launch\n"
+     "        for j, x in ((j, x) for j, x in loads.items() if j not in s.S.off.step):"),
+    ('for k in ("store", "load"):\n            while', 'for k in ("store", "load", "step"):\n            while'))
+
+
 def judge_copies(description, log):
     """Return what the second model holds against a log of ours with a tier that copies, or None."""
-    model = _model(SECOND_MODEL)
+    leaves_chunk = description["options"].get("eagle") and _version(description)["vllm_version"] == "0.33"
+    model = _model(SECOND_MODEL, WAKES_FOR_GRAMMARS + (LEAVES_LAST_CHUNK if leaves_chunk else ()) + (
+        LOADS_IN_STEP if description["options"]["kv_offload"].get("step_load_tokens") else ()))
     try:
         model.run(description, _version(description) | {
             "steps": [_in_seconds(step, _is_async(description)) for step in log["steps"]]})
@@ -139,13 +181,17 @@ def _is_async(description):
     return description["options"].get("async_scheduling", False)
 
 
-def _model(path=MODEL):
-    """Return a model of its own, which may be changed; its text is compiled once."""
+def _model(path=MODEL, changes=()):
+    """Return a model of its own, which may be changed; its text is compiled once, with `changes` to it."""
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(path.stem, path))
-    exec(_code(path), module.__dict__)
+    exec(_code(path, changes), module.__dict__)
     return module
 
 
 @cache
-def _code(path):
-    return compile(path.read_bytes(), path, "exec")
+def _code(path, changes):
+    text = path.read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, f"{path}: {old}"
+        text = text.replace(old, new)
+    return compile(text, path, "exec")

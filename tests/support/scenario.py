@@ -113,9 +113,10 @@ def _offloading(tier, options, times, parameters):
     settings = Offloading(
         **rules_of(parameters, {"lru": Lru, "arc": Arc}[options.get("policy", "lru")]), chunks=options["chunks"],
         blocks_per_chunk=options.get("blocks_per_chunk", 1), store_threshold=options.get("store_threshold", 0),
-        offload_prompt_only=options.get("offload_prompt_only", True))
+        offload_prompt_only=options.get("offload_prompt_only", True),
+        step_load_tokens=options.get("step_load_tokens", 0))
     price_ns = [[nanoseconds(times.get(direction, {}).get(key, 0)) for key in ("base", "per_block")]
-                for direction in ("store", "load")]
+                for direction in ("store", "load", *["load"] * (settings.step_load_tokens > 0))]
     return lambda workload: tier(settings, *(FifoLane(*each) for each in price_ns))
 
 

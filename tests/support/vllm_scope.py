@@ -5,6 +5,7 @@ Two features change nothing but what the scheduler is told:
     N);
   - LoRA adapters that all fit at once: prompts of different adapters share no block, like those of different streams.
 """
+import math
 
 # Options by the recorder's names; a value that is none, 0 or false says "not used".
 KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "block_size",
@@ -172,16 +173,17 @@ def plain(description):
 def _with_ends(requests):
     """Return requests whose prompts quote no end token: where a request stops, the recorder writes one.
 
-    A prompt that quotes its output has another token there. The difference is in no block's hash but with drafters of
-    the model in vLLM 0.33, where a hash covers the token behind its block.
+    A prompt that quotes its output has another token there, and tokens that nobody wrote behind it. The difference is
+    in no block's hash but with drafters of the model in vLLM 0.33, where a hash covers the token behind its block.
     """
-    ends = {request["id"]: request.get("stop_at") for request in requests}
+    ends = {request["id"]: request.get("stop_at") or math.inf for request in requests}
     found = []
     for request in requests:
         prompt = []
         for piece in request["prompt"]:
-            is_whole = piece[0] == "output" and ends.get(piece[1]) == piece[2]
-            prompt += [["output", piece[1], piece[2] - 1], ["group", f"{piece[1]}.quoted", 1]] if is_whole else [piece]
+            past = max(piece[2] - ends[piece[1]] + 1, 0) if piece[0] == "output" else 0
+            prompt += [piece] if past == 0 else [
+                ["output", piece[1], piece[2] - past], ["group", f"{piece[1]}.quoted", past]]
         found.append(request | {"prompt": prompt})
     return found
 

@@ -44,6 +44,7 @@ cdef class ChunkTable(ChunkStore):
     cdef readonly int64_t num_idle
     cdef readonly int64_t num_writing
     cdef readonly int64_t num_busy      # shared chunks being written, and shared chunks being loaded, once per load
+    cdef bint notes_one_load    # see begin_load
     cdef bint _numbers_slots
     cdef int32_t _num_fresh     # slots that were ever used
     cdef int32_t* _left_slots   # [_num_left] a stack of slots that were freed
@@ -111,15 +112,18 @@ cdef class ChunkTable(ChunkStore):
     cdef void pin(self, int32_t element) noexcept nogil
     cdef void unpin(self, int32_t element) noexcept nogil
 
-    # pin() and unpin() for loads into blocks.
-    cdef inline void begin_load(self, int32_t element) noexcept nogil:
+    # pin() and unpin() for loads into blocks. Where some loads are part of a step, loads of a chunk may overlap, and as
+    # in vLLM's set of chunks that others wait for, a load of a step is not noted, and the first end removes the note.
+    cdef inline void begin_load(self, int32_t element, bint is_in_step) noexcept nogil:
         self.pin(element)
-        self.chunks[element].loads = self.chunks[element].loads + 1
-        self.num_busy += self.chunks[element].hash != 0
+        if not self.notes_one_load or (not is_in_step and self.chunks[element].loads == 0):
+            self.chunks[element].loads = self.chunks[element].loads + 1
+            self.num_busy += self.chunks[element].hash != 0
 
     cdef inline void end_load(self, int32_t element) noexcept nogil:
-        self.chunks[element].loads = self.chunks[element].loads - 1
-        self.num_busy -= self.chunks[element].hash != 0
+        if not self.notes_one_load or self.chunks[element].loads > 0:
+            self.chunks[element].loads = self.chunks[element].loads - 1
+            self.num_busy -= self.chunks[element].hash != 0
         self.unpin(element)
 
     # Make an element the last in a list to be evicted; a run is then reversed: its end is evicted first.

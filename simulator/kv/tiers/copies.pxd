@@ -49,6 +49,7 @@ cdef struct Queue:
 cdef class Copies:
     cdef Copy* copies           # [_room]
     cdef Lane _store_lane, _load_lane
+    cdef Lane _step_lane        # of loads that their step waits for, on a stream of their own; None: there are none
     cdef readonly int64_t num_planned           # so far
     cdef readonly int64_t num_done              # so far; they may be reported
     cdef readonly int64_t num_reported          # so far; at most num_done
@@ -59,11 +60,13 @@ cdef class Copies:
     cdef bint has_acted         # the step launched last planned, flushed or reported something
     cdef RowList flushed        # copies, by the step being formed
     cdef bint loads_at_once     # loads begin with their own batch, and not behind it
+    cdef bint waits_in_step     # so do loads that no slot waits for, and the batch is launched when they have ended
     cdef int64_t loaded_ns      # when the loads of the step launched last end; 0: it has none
     cdef RowList _begun         # the loads of that step
     cdef bint _is_taken         # copies that had ended at the launch of that step are in `_done`
     cdef Queue _new_stores      # planned by the step being formed
     cdef Queue _new_loads
+    cdef Queue _step_loads      # the same for loads that the step waits for
     cdef Queue _waiting         # planned by the step before
     cdef Queue _done            # to be reported
     cdef int32_t _room
@@ -85,6 +88,7 @@ cdef class Copies:
     cdef int64_t _begin_loads(self, int64_t launch_ns, int64_t end_ns) except -1 nogil
     cdef int _take_all_ended(self, int64_t launch_ns) except -1 nogil
     cdef int32_t _take_done(self) noexcept nogil
+    cdef int64_t _launch_loading(self, int64_t now_ns, int64_t free_ns) except -1 nogil
     cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil
 
     # Return the next copy to report, among the first `num_done` that were done; -1: there is none. The caller gives it

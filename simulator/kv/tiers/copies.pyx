@@ -14,10 +14,13 @@ cdef class Copies:
     """All copies of one replica.
 
     store, load : Lane of each direction.
+    step : Lane of loads that their step waits for; None: there are none.
     """
 
-    def __cinit__(self, Lane store, Lane load):
-        self._store_lane, self._load_lane = store, load
+    def __cinit__(self, Lane store, Lane load, Lane step=None):
+        self._store_lane, self._load_lane, self._step_lane = store, load, step
+        self.waits_in_step = step is not None
+        self._step_loads = Queue(-1, -1)
         self._free = -1
         self._new_stores = self._new_loads = self._waiting = self._done = Queue(-1, -1)
 
@@ -75,7 +78,10 @@ cdef class Copies:
         it.direction, it.is_planned, it.is_flushed, it.sibling = direction, True, False, -1
         self.num_planned += 1
         self.num_loading += direction == LOAD
-        self._push(&self._new_stores if direction == STORE else &self._new_loads, copy)
+        if direction == STORE:
+            self._push(&self._new_stores, copy)
+        else:
+            self._push(&self._step_loads if self.waits_in_step and slot < 0 else &self._new_loads, copy)
         return copy
 
     cdef int add_chunk(self, int32_t copy, int32_t chunk) except -1 nogil:
@@ -111,10 +117,26 @@ cdef class Copies:
             self._begin(copy, max(now_ns, free_ns))
             copy = following
         self._waiting, self._new_stores = planned, Queue(-1, -1)
-        self._is_taken = self.flushed.size == 0 and self._new_loads.first < 0
+        self._is_taken = self.flushed.size == 0 and self._new_loads.first < 0 and self._step_loads.first < 0
         if self._is_taken:
             self._take_all_ended(now_ns)
-        return now_ns if self.flushed.size == 0 else self._launch_flushing(&planned, now_ns, free_ns)
+            return now_ns
+        if self.flushed.size > 0:
+            now_ns = self._launch_flushing(&planned, now_ns, free_ns)
+        return now_ns if self._step_loads.first < 0 else self._launch_loading(now_ns, free_ns)
+
+    cdef int64_t _launch_loading(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        cdef int32_t copy = self._pop(&self._step_loads), i
+        cdef int64_t launch_ns = now_ns
+        self.has_acted, self._begun.size = True, 0
+        while copy >= 0:
+            self.copies[copy].is_planned = False
+            self._step_lane.begin(copy, self.copies[copy].num_blocks, max(now_ns, free_ns))
+            add_row(&self._begun, copy)
+            copy = self._pop(&self._step_loads)
+        for i in range(self._begun.size):
+            launch_ns = max(launch_ns, self._step_lane.end_ns(self._begun.rows[i]))
+        return launch_ns
 
     cdef int64_t _launch_flushing(self, Queue* planned, int64_t now_ns, int64_t free_ns) except -1 nogil:
         cdef int64_t launch_ns = now_ns
@@ -162,6 +184,8 @@ cdef class Copies:
             self._take_ended(self._store_lane, launch_ns)
         if self._load_lane.next_end_ns() <= launch_ns:
             self._take_ended(self._load_lane, launch_ns)
+        if self.waits_in_step and self._step_lane.next_end_ns() <= launch_ns:
+            self._take_ended(self._step_lane, launch_ns)
         self.has_acted = self.has_acted or self.num_done > done_before
         return 0
 
@@ -203,7 +227,9 @@ cdef class Copies:
         self.num_loading = 0
         self._store_lane.clear()
         self._load_lane.clear()
-        self._new_stores = self._new_loads = self._waiting = self._done = Queue(-1, -1)
+        if self.waits_in_step:
+            self._step_lane.clear()
+        self._new_stores = self._new_loads = self._step_loads = self._waiting = self._done = Queue(-1, -1)
         self.flushed.size = 0
         self._free = -1
         for i in range(self._room - 1, -1, -1):

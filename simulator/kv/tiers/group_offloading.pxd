@@ -37,7 +37,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
     cdef int _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens, Found* found) except -1 nogil
     cdef bint _is_there(self, int32_t user, int32_t group, int32_t chunk, bint* is_late) except -1 nogil
     cdef bint _is_read(self, int32_t user, int64_t local_tokens, int64_t tokens) noexcept nogil
-    cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end) noexcept nogil
+    cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end, bint are_listed) noexcept nogil
     cdef int64_t _tokens_to_store(self, int32_t row, int64_t tokens) noexcept nogil
     cdef int32_t _limit(self, int32_t user, int32_t group) noexcept nogil
     cdef int _store_states(self) except -1 nogil

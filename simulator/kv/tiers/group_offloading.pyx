@@ -33,8 +33,8 @@ from simulator.kv.tiers.settings import Offloading
 cdef class GroupOffloadingTier(OffloadingTier):
     """Host memory of one replica with a HybridKV; see OffloadingTier."""
 
-    def __init__(self, settings: Offloading, Lane store, Lane load):
-        OffloadingTier.__init__(self, settings, store, load)
+    def __init__(self, settings: Offloading, Lane store, Lane load, Lane step=None):
+        OffloadingTier.__init__(self, settings, store, load, step)
         self.takes_groups, self.names_blocks = True, False
         self._needs_all_blocks = settings.needs_all_blocks
 
@@ -101,6 +101,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
             found.tokens = self._hit_with_levels(user, text, local_tokens, &is_late, &is_read)
         if is_late or is_read:
             found.tokens = UNDECIDED
+        self._load_in_step(text, local_tokens, found)
         return 0
 
     cdef int64_t _hit(self, int32_t user, int64_t text, int64_t local_tokens, bint* is_late,
@@ -195,7 +196,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
     cdef int64_t load(self, int32_t row, int32_t slot, External found, int64_t now_ns) except -1 nogil:
         cdef int64_t tokens = self._matched_tokens + found.tokens
         cdef int32_t user = self.users.get(row), group, i, size, end, chunks_end
-        cdef int32_t copy = self.copying.plan(LOAD, user, slot, 0)
+        cdef int32_t copy = self.copying.plan(LOAD, user, slot if found.comes_later else -1, 0)
         cdef const Table* table
         self._blocks.size = 0
         for group in range(self._num_groups):
@@ -205,7 +206,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
                     self._tables.announce(table.blocks[i])
             end = <int32_t>((tokens + size - 1) // size)
             chunks_end = <int32_t>((tokens + self._groups[group].chunk_tokens - 1) // self._groups[group].chunk_tokens)
-            i = self._first_to_read(group, slot, end)
+            i = self._first_to_read(group, slot, end, not found.comes_later)
             if i < end:
                 self._read(user, group, i // self._chunk_blocks, chunks_end, copy)
             for i in range(i, end):
@@ -216,14 +217,17 @@ cdef class GroupOffloadingTier(OffloadingTier):
         self._link_copy(user, copy)
         if self._log is not None:
             self._note("loads", copy)
-        return NEVER_NS
+        return NEVER_NS if found.comes_later else now_ns
 
-    cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end) noexcept nogil:
-        """Return the first block of a table that is to be loaded; `end`: there is none."""
+    cdef int32_t _first_to_read(self, int32_t group, int32_t slot, int32_t end, bint are_listed) noexcept nogil:
+        """Return the first block of a table that is to be loaded; `end`: there is none.
+
+        are_listed : blocks to be loaded are in the prefix cache, as those that the step loads.
+        """
         cdef const Table* table = self._tables.table(slot, group)
         cdef int32_t size = self._groups[group].block_size
         cdef int32_t i = <int32_t>((self._matched_tokens + size - 1) // size)
-        while i < end and (table.blocks[i] <= 0 or self._tables.is_listed(table.blocks[i])):
+        while i < end and (table.blocks[i] <= 0 or (not are_listed and self._tables.is_listed(table.blocks[i]))):
             i += 1
         return i
 
@@ -277,6 +281,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
 
     cdef int plan(self) except -1 nogil:
         cdef int32_t i
+        self._step_used = 0
         self._flush_touched()
         self._store_states()
         for i in range(self._scheduled.size):

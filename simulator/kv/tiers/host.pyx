@@ -16,14 +16,14 @@ cdef class HostTier(KVTier):
     """Base of tiers with host memory.
 
     settings : Offloading.
-    store, load : Lane of each direction.
+    store, load, step : Lane of each direction, and of loads that their step waits for; None: there are none.
     """
 
-    def __init__(self, settings: Offloading, Lane store, Lane load):
+    def __init__(self, settings: Offloading, Lane store, Lane load, Lane step=None):
         self.copies = self.puts_off_frees = True
         self._settings, self._prompt_only = settings, settings.offload_prompt_only
         self._threshold = settings.store_threshold
-        self.copying = Copies(store, load)
+        self.copying = Copies(store, load, step)
 
     def attach(self, KVCache kv, Content content, use=None, with_tables=False):
         """See KVTier."""

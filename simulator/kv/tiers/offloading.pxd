@@ -30,6 +30,8 @@ cdef class OffloadingTier(HostTier):
     cdef int32_t _chunk_blocks          # blocks of a chunk
     cdef int64_t _chunk_tokens          # of the group that is searched first
     cdef bint _in_step                  # loads are part of the iteration that admits; see Offloading, also for the next
+    cdef int64_t _step_tokens           # that a step may load, with which it begins late; and those of the step at hand
+    cdef int64_t _step_used
     cdef int32_t _overlaps
     cdef bint _waits
     cdef bint _confirms
@@ -62,6 +64,10 @@ cdef class OffloadingTier(HostTier):
     # loads are part of a step. Is a chunk of it being written? Does another request load one?
     cdef int64_t _hit(self, int32_t user, int64_t text, int64_t local_tokens, bint* is_late,
                       bint* is_read) except -1 nogil
+
+    # The tokens found are loaded within the step, if it may load so many more and a token is left to compute.
+    @cython.final
+    cdef void _load_in_step(self, int64_t text, int64_t local_tokens, External* found) noexcept nogil
 
     # Does a level have a chunk that the host lacks? Then note it, if the lookup sees levels. A chunk of the host that a
     # hit needs stays while such chunks are read.

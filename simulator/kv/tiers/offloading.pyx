@@ -36,12 +36,13 @@ from simulator.kv.tiers.settings import Offloading
 cdef class OffloadingTier(HostTier):
     """Host memory of one replica, and the levels below it; see HostTier."""
 
-    def __init__(self, settings: Offloading, Lane store, Lane load):
-        HostTier.__init__(self, settings, store, load)
+    def __init__(self, settings: Offloading, Lane store, Lane load, Lane step=None):
+        HostTier.__init__(self, settings, store, load, step)
         self.names_blocks = not settings.offload_prompt_only    # the end of an output leaves without a hash
         self._chunk_blocks, self._drops_last = settings.blocks_per_chunk, settings.drops_last_chunk
         self._counts = ReuseCounts() if settings.store_threshold > 1 else None
         self.copying.loads_at_once = self._in_step = self.stays = settings.loads_in_step
+        self._step_tokens = settings.step_load_tokens
         self._overlaps, self._waits, self._confirms = settings.overlaps, settings.waits, settings.confirms
         self._promoted_tokens, self._offers_again = settings.promoted_tokens, settings.offers_again
         self._levels = [Level(level) for level in settings.levels if level.scope == "replica"]
@@ -58,7 +59,7 @@ cdef class OffloadingTier(HostTier):
         """See KVTier."""
         HostTier.attach(self, kv, content, use, with_tables)
         self._ranking = self.policy if isinstance(self.policy, LruByRequest) else None
-        self._caches = kv.caches
+        self._caches, self.table.notes_one_load = kv.caches, self._step_tokens > 0
         self._chunk_tokens = <int64_t>self._chunk_blocks * kv.block_size
         self.chain = Chain(self._levels, self.table) if self._levels else None
         self.looks_below = self.chain is not None
@@ -117,7 +118,13 @@ cdef class OffloadingTier(HostTier):
             found.tokens = max(min(tokens, text - 1 - local_tokens), <int64_t>0)
         elif tokens >= self._chunk_tokens:
             found.tokens = UNDECIDED if is_read and self._caches and self._waits else tokens
+            self._load_in_step(text, local_tokens, found)
         return 0
+
+    cdef void _load_in_step(self, int64_t text, int64_t local_tokens, External* found) noexcept nogil:
+        if 0 < found.tokens <= self._step_tokens - self._step_used and local_tokens + found.tokens < text:
+            found.comes_later = False
+            self._step_used += found.tokens
 
     cdef int64_t _hit(self, int32_t user, int64_t text, int64_t local_tokens, bint* is_late,
                       bint* is_read) except -1 nogil:
@@ -213,7 +220,7 @@ cdef class OffloadingTier(HostTier):
         cdef int32_t block_size = self.kv.block_size, user = self._users.get(row)
         cdef int32_t end = <int32_t>((tokens + self._chunk_tokens - 1) // self._chunk_tokens)
         cdef int32_t copy = self.copying.plan(
-            LOAD, user, -1 if self._in_step else slot,
+            LOAD, user, slot if found.comes_later else -1,
             (tokens + block_size - 1) // block_size - self._matched_tokens // block_size)
         self._read(user, 0, <int32_t>(self._matched_tokens // self._chunk_tokens), end, copy)
         self._users.part(user, 0).offered = end
@@ -221,7 +228,7 @@ cdef class OffloadingTier(HostTier):
         self._link_copy(user, copy)
         if self._log is not None:
             self._note("loads", copy)
-        return now_ns if self._in_step else NEVER_NS
+        return NEVER_NS if found.comes_later else now_ns
 
     cdef int _read(self, int32_t user, int32_t group, int32_t begin, int32_t end, int32_t copy) except -1 nogil:
         """Read chunks begin .. end - 1 of a group."""
@@ -236,7 +243,7 @@ cdef class OffloadingTier(HostTier):
                 element = cut_out(self.table, self._ranking, it.row, i, end)
                 if self._ranking is not None:
                     self._ranking.used(mark, element, i)
-            self.table.begin_load(element)
+            self.table.begin_load(element, self.copying.copies[copy].slot < 0)
             self._hit_chunks += self.table.length(element)
             self.copying.add_chunk(copy, element)
             i = self.table.chunks[element].end if i >= it.num_listed else i + 1
@@ -480,6 +487,7 @@ cdef class OffloadingTier(HostTier):
 
     cdef int plan(self) except -1 nogil:
         cdef int32_t i, user
+        self._step_used = 0
         for i in range(self._leaving.size):
             user = self._leaving.rows[i]
             if self._users.users[user].last_chunk > self._users.part(user, 0).offered:

@@ -28,6 +28,7 @@ class Offloading(msgspec.Struct, frozen=True):
     levels : below the host, LevelSettings each, the nearest first.
     promoted_tokens : fewer tokens of a request's text are not read from the levels.
     loads_in_step : loads are part of the iteration that admits their request; else the request waits for them.
+    step_load_tokens : else: a step loads up to so many tokens for requests that it admits, and waits for them; 0: none.
     overlaps : with loads_in_step: number of layers, each hiding its successor's load behind its computation; 0: none.
     waits : a request waits for chunks that are being written; else they are not found.
     confirms : a step offers tokens computed before it was formed, not the tokens that it computes itself.
@@ -45,6 +46,7 @@ class Offloading(msgspec.Struct, frozen=True):
     levels: tuple["LevelSettings", ...] = ()
     promoted_tokens: int = 1
     loads_in_step: bool = False
+    step_load_tokens: int = 0
     overlaps: int = 0
     waits: bool = True
     confirms: bool = False
@@ -120,6 +122,9 @@ class HostParameters(LinkParameters, frozen=True, kw_only=True, forbid_unknown_f
     store_threshold: Annotated[int, Meta(ge=0, le=2**20, extra={"unit": "times"}, description=(
         "how often a chunk must be offered before it is stored; 0 and 1: at once"))] = 0
     offload_prompt_only: Annotated[bool, Meta(description="outputs are not stored")] = True
+    sync_load_budget_bytes: Annotated[int, Meta(ge=0, le=2**50, description=(
+        "KV, on each accelerator, that a step may load for requests that it admits: it begins when that is loaded; "
+        "requests beyond it wait for their loads; from vllm_version 0.33 on"))] = 0
     contention: Annotated[Literal["fifo", "fair"], Meta(description=(
         "copies of one direction: one after the other, or at equal shares of the link"))] = "fifo"
     secondary: Annotated[tuple[Secondary, ...], Meta(max_length=8, description=(

@@ -53,6 +53,12 @@ GRAPH_MODES = {"piecewise": "PIECEWISE", "full": "FULL", "full_decode_only": "FU
                "full_and_piecewise": "FULL_AND_PIECEWISE"}
 
 
+# Keys of [kv_tiers] under vLLM's names for its OffloadingConnector, with the values that both have by default.
+# Source: vLLM 0.33.0, vllm/v1/kv_offload/{base,cpu/spec}.py, offloading/{config,scheduler}.py.
+OF_CONNECTOR = {"blocks_per_chunk": 1, "eviction_policy": "lru", "store_threshold": 0, "offload_prompt_only": True,
+                "sync_load_budget_bytes": 0}
+
+
 class Flags(NamedTuple):
     """A server's flags, and the keys that they express.
 
@@ -169,3 +175,8 @@ def _say_tier(flags: Flags, pool: Pool) -> None:
     if pool.kv_tiers is not None and pool.kv_tiers.protocol == "vllm_offload":
         _say(flags, "kv_tiers.cpu_gib", "--kv-offloading-size", _text(pool.kv_tiers.parameters.cpu_gib))
         _say(flags, "kv_tiers.protocol", "--kv-offloading-backend", "native")
+        said = {key: getattr(pool.kv_tiers.parameters, key) for key in OF_CONNECTOR}
+        said = {key: value for key, value in said.items() if value != OF_CONNECTOR[key]}
+        if said and pool.role == "both":            # else its connector is that of the other pool
+            flags.arguments.append(("--kv-transfer-config", json.dumps({"kv_connector_extra_config": said})))
+            flags.said.update(f"kv_tiers.{key}" for key in said)

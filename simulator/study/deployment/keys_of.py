@@ -7,7 +7,7 @@ from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import nearest_among
-from simulator.study.deployment.flags import GRAPH_MODES, HASH_KEYS, NUMBERS, SWITCHES
+from simulator.study.deployment.flags import GRAPH_MODES, HASH_KEYS, NUMBERS, OF_CONNECTOR, SWITCHES
 
 # Our key -> "table.key" of the engine, where the names differ.
 PLACES_OF_VLLM = {
@@ -223,6 +223,12 @@ def _say_others(keyed: Keyed, answer: Answer) -> None:
         keyed.keys["kv_tiers.cpu_gib"] = (float(size), "given: of the whole replica")
         for flag in ("kv_offloading_size", "kv_offloading_backend", "kv_transfer_config"):
             _take(keyed, answer, flag, "kv_tiers")
+        extra = (transfer or {}).get("kv_connector_extra_config") or {}
+        keyed.keys.update({f"kv_tiers.{key}": (value, "given: kv_connector_extra_config")
+                           for key, value in extra.items() if key in OF_CONNECTOR})
+        if left := sorted(extra.keys() - OF_CONNECTOR.keys() - {"cpu_bytes_to_use", "spec_name"}):
+            keyed.left["kv_transfer_config"] = f"{', '.join(left)} of the connector"
+            keyed.taken.pop("kv_transfer_config", None)
     if transfer and transfer.get("kv_connector") in ("NixlConnector", "MooncakeConnector"):
         _take(keyed, answer, "kv_transfer_config", "kv_transfer.protocol")
     interval = _value(answer, "scheduler.prefill_schedule_interval")

@@ -119,6 +119,11 @@ def test_drafts_graphs_masks_and_offloading_are_told_as_vllm_takes_them():
         "cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4]}
     host = parsed(lowered("host_tier").servers[0].words())
     assert (host["kv_offloading_size"], host["kv_offloading_backend"]) == ("64", "native")
+    assert "kv_transfer_config" not in host
+    host = parsed(lowered("host_tier", kv_tiers__sync_load_budget_bytes=2**28, kv_tiers__eviction_policy="arc",
+                          ).servers[0].words())
+    assert json.loads(host["kv_transfer_config"]) == {"kv_connector_extra_config": {
+        "eviction_policy": "arc", "sync_load_budget_bytes": 2**28}}
     wide = parsed(lowered("deepseek_dp64").servers[0].words())
     assert wide["enable_expert_parallel"] is True and wide["all2all_backend"] == "deepep_low_latency"
 

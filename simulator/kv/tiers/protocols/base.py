@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from simulator.domain.host_kv import HostKv, host_kv_of
 from simulator.domain.layer_groups import LayerGroups
+from simulator.kv.tiers.fair_lane import FairLane
 from simulator.kv.tiers.group_offloading import GroupOffloadingTier
 from simulator.kv.tiers.lru import Lru
 from simulator.kv.tiers.offloading import OffloadingTier
@@ -134,8 +135,11 @@ class HostProtocol(Protocol):
 
 def _tier(tier, settings, parameters, kv, lane, workload):
     rates = (parameters.d2h_gb_per_s, parameters.h2d_gb_per_s)
-    return tier(settings, *(lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
-        kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in rates))
+    lanes = [lane(parameters.first_byte_us * 1e3, kv.rank_block_bytes / (
+        kv.link_bytes_per_s if rate is None else rate * 1e9) * 1e9) for rate in (*rates, rates[1])]
+    if settings.step_load_tokens == 0:
+        return tier(settings, *lanes[:2])
+    return tier(settings, *lanes[:2], lanes[1] if isinstance(lanes[1], FairLane) else lanes[2])
 
 
 def _level_faults(parameters, settings: Offloading) -> Iterator[tuple[str, str]]:
@@ -154,11 +158,11 @@ def kv_of(parameters: LinkParameters, site: TierSite) -> HostKv | None:
     if parameters.kv_bytes_per_token is None:
         return site.kv
     link = site.kv.link_bytes_per_s if site.kv else 0.0
-    token_bytes, block_size = parameters.kv_bytes_per_token, site.block_size
+    block_size, num_groups = site.block_size, 1
     if site.layers:                                     # a block has a page for a layer of any of the groups
+        num_groups = len(site.layers.groups)
         block_size = max(group.block_size for group in site.layers.groups)
-        token_bytes /= len(site.layers.groups)
-    return host_kv_of(token_bytes, site.tensor_parallel, block_size, link)
+    return host_kv_of(parameters.kv_bytes_per_token, site.tensor_parallel, block_size, link, num_groups)
 
 
 def chunks_in(gib: float, blocks_per_chunk: int, kv: HostKv) -> int:

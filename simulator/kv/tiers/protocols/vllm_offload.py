@@ -27,6 +27,10 @@ class VllmOffload(HostProtocol):
         groups = site.layers.groups if site.layers else ()
         if any(group.kind == "linear_attention" and not group.aligned for group in groups):
             yield "protocol", "it finds no states of linear attention without engine.enable_prefix_caching = true"
+        given, version = parameters.sync_load_budget_bytes, site.engine.vllm_version
+        if given and "kv_tiers.sync_load_budget_bytes" not in behaviour_of(version).flags:
+            yield "sync_load_budget_bytes", (
+                f"expected 0, found {given}: vLLM {version} has no such option of its connector; 0.33 has it")
 
     @classmethod
     def contention(cls, parameters):
@@ -41,7 +45,8 @@ class VllmOffload(HostProtocol):
             **rules_of(site.engine, site.eviction), chunks=chunks_in(parameters.cpu_gib, count, kv),
             blocks_per_chunk=count,
             store_threshold=parameters.store_threshold, offload_prompt_only=parameters.offload_prompt_only,
-            block_bytes=kv.block_bytes, levels=levels_of(parameters.secondary, count * kv.block_bytes))
+            step_load_tokens=int(parameters.sync_load_budget_bytes // kv.token_bytes), block_bytes=kv.block_bytes,
+            levels=levels_of(parameters.secondary, count * kv.block_bytes))
 
 
 def rules_of(engine, eviction: type) -> dict[str, Any]:
