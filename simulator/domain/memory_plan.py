@@ -71,7 +71,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
     exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
-    graphs_are_guessed: bool        # no key gives that estimate
+    graphs_are_guessed: bool        # no key gives that estimate: it follows logs of other servers
     non_torch_bytes: float
     state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
     kv_cache_bytes: float           # by the engine's rule: vLLM: budget less all of the above
@@ -131,7 +131,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("- weights of adapters", self.adapter_bytes),
             ("- activations", self.activation_bytes),
             ("- exchange of tokens between experts", self.exchange_bytes),
-            ("- CUDA graphs" + ", a guess: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
+            ("- CUDA graphs" + ", as in logs: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
             ("- outside PyTorch", self.non_torch_bytes),
             ("- recurrent state", self.state_bytes),
         ]
@@ -237,13 +237,13 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
     passing = {
         "activation_bytes": activation_bytes(deployment, layers, limits.max_num_batched_tokens, limits.max_num_seqs,
                                              reserve),
-        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes,
+        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes(len(layers)),
         "non_torch_bytes": outside_bytes(deployment, reserve)}
     adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
     kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total if share.of == "free" else total * share.share, weights_bytes=weights,
-        padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.graphs_are_guessed,
+        padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.given_graph_bytes is None,
         drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
         share=share,
         kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,

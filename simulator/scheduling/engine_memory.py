@@ -6,6 +6,7 @@ from simulator.domain.kv_size import old_vllm_lines, sglang_lines, tensorrt_llm_
 from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.vllm_versions import behaviour_of
+from simulator.latency.overheads.capture import num_graphs
 from simulator.scheduling.contract import MemoryNeeds
 from simulator.scheduling.sglang_defaults import static_frac
 
@@ -19,7 +20,7 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     Batches in flight: vLLM 0.32.0, vllm/config/vllm.py (max_concurrent_batches, max_in_flight_tokens).
     """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
-    reserve = reserve_of(version, graphs is None or graphs.mode != "none", graphs and graphs.memory_gib)
+    reserve = reserve_of(version, num_graphs(parameters, deployment), graphs and graphs.memory_gib)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
                        has_old_kernels=behaviour_of(version).has_old_kernels,
                        adapter_bytes=_slots(parameters.lora, deployment),

@@ -140,7 +140,7 @@ def _graph_faults(parameters: VllmParameters, num_gpu_blocks: int | None) -> Ite
     found = parameters.cuda_graphs.memory_gib
     if num_gpu_blocks is not None:
         yield "cuda_graphs.memory_gib", f"expected none beside num_gpu_blocks, found {found}: no KV blocks are counted"
-    elif not RESERVES[parameters.vllm_version].graph_bytes:
+    elif not RESERVES[parameters.vllm_version].graph_layer_bytes:
         yield "cuda_graphs.memory_gib", (
             f"expected none, found {found}: vLLM {parameters.vllm_version} takes nothing off for CUDA graphs")
 
