@@ -17,26 +17,33 @@ class KvShare(msgspec.Struct, frozen=True):
 
     key : the engine's argument. engine : name of the engine. share : fraction of the memory that `of` names.
     of : "total": share of the total, less all other use; "free": share of memory less all other use; "static": share of
-        the total, less weights and states: activations have the rest.
+        the total, less weights and states: activations have the rest; "given": share is the size itself, in bytes.
     """
 
     key: str
     engine: str
     share: float
-    of: Literal["total", "free", "static"] = "total"
+    of: Literal["total", "free", "static", "given"] = "total"
 
     @property
     def rule(self) -> str:
         """Return the rule in words, with its share."""
         words = {"total": "memory x {} - all else", "free": "(memory - all else) x {}",
-                 "static": "memory x {} - weights and states"}[self.of]
-        return f"KV: {words.format(f'{self.key} {self.share:g}')} ({self.engine}'s rule)"
+                 "static": "memory x {} - weights and states", "given": "{}"}[self.of]
+        return f"KV: {words.format(f'{self.key} {self.text}')} ({self.engine}'s rule)"
+
+    @property
+    def text(self) -> str:
+        """Return the share in words."""
+        return f"{self.share:.0f}" if self.of == "given" else f"{self.share:g}"
 
     def kv_bytes(self, total: float, kept: float, passing: float) -> float:
         """Return the bytes left for KV.
 
         kept : weights, states. passing : activations, and memory outside PyTorch.
         """
+        if self.of == "given":
+            return self.share
         if self.of == "free":
             return (total - kept - passing) * self.share
         return total * self.share - kept - (passing if self.of == "total" else 0.0)

@@ -110,6 +110,13 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_gpu_blocks >= self.request_blocks + self.spared_blocks
 
     @property
+    def excess_bytes(self) -> float:
+        """Bytes by which a KV cache of a given size and all else exceed the memory."""
+        if self.share.of != "given":
+            return 0.0
+        return self.kv_cache_bytes + self.loaded_bytes + self.workspace_bytes - self.total_bytes
+
+    @property
     def loaded_bytes(self) -> float:
         """All weights on one accelerator: of the model, the drafter and adapters."""
         return self.weights_bytes + self.drafter_bytes + self.adapter_bytes
@@ -138,10 +145,11 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         if share.of == "static":                # the rest of the memory is for activations
             spent = [row for row in spent if "weights" in row[0] or "state" in row[0]]
         free = [("= free", sum(size for _, size in first) - sum(size for _, size in spent))]
-        rows = first + (spent + free + scaled if share.of == "free" else scaled + spent)
-        rows.append(("= KV cache", self.kv_cache_bytes))
-        if share.of == "free":
-            rows[-2:] = [(f"x {share.key} {share.share:g} = KV cache", self.kv_cache_bytes)]
+        if share.of in ("total", "static"):
+            rows = [*first, *scaled, *spent, ("= KV cache", self.kv_cache_bytes)]
+        else:
+            size = f"x {share.key} {share.share:g}" if share.of == "free" else f"of it {share.key}"
+            rows = [*first, *spent, *free, (f"{size} = KV cache", self.kv_cache_bytes)]
         lines = [f"{what:<44}{size / GB:>9.2f} GB" for what, size in rows if size or what[0] != "-"]
         return "\n".join(lines + self._blocks())
 
@@ -204,6 +212,8 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
     """
     reserve = reserve or reserve_of()
     result = _plan(deployment, limits, groups, reserve)
+    if result.excess_bytes > 0:
+        raise DoesNotFit(_too_large(deployment, result) + _advice(deployment, limits, reserve, _smaller(result)))
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
     if not result.holds_request:
@@ -242,7 +252,8 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
     adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
     kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
     return MemoryPlan(
-        total_bytes=total, budget_bytes=total if share.of == "free" else total * share.share, weights_bytes=weights,
+        total_bytes=total, budget_bytes=total * share.share if share.of in ("total", "static") else total,
+        weights_bytes=weights,
         padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.given_graph_bytes is None,
         drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
         share=share,
@@ -284,6 +295,18 @@ def _no_block(deployment: Deployment, result: MemoryPlan) -> str:
             f"no room for one KV block of {result.block_bytes * count / 1e6:.1f} MB per {result.block_size} tokens")
 
 
+def _too_large(deployment: Deployment, result: MemoryPlan) -> str:
+    return (f"{deployment.model.name}: {result.share.key} = {result.share.text} bytes leave no room for "
+            f"{result.loaded_bytes / GB:.1f} GB of weights and {result.workspace_bytes / GB:.1f} GB of activations and "
+            f"other reserves on {result.memory_bytes / GB:.1f} GB")
+
+
+def _smaller(result: MemoryPlan) -> list[str]:
+    """Return the size that would fit, as an option; empty: none would."""
+    size = result.kv_cache_bytes - result.excess_bytes
+    return [f"{result.share.key} <= {size:.0f}"] if size >= result.block_bytes else []
+
+
 def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
     return (f"{deployment.model.name}: one request of max_model_len = {result.max_model_len} tokens needs "
@@ -294,7 +317,7 @@ def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
 
 def _budget(result: MemoryPlan) -> str:
     of = "" if result.share.of == "total" else f"{result.share.key} "
-    return f"{result.num_accelerators} x {result.memory_bytes / GB:.1f} GB at {of}{result.share.share:g}"
+    return f"{result.num_accelerators} x {result.memory_bytes / GB:.1f} GB at {of}{result.share.text}"
 
 
 def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve, options: Sequence[str] = ()) -> str:
@@ -317,4 +340,4 @@ def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve
 
 def _fits(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> bool:
     result = _plan(deployment, limits, groups_of(deployment, limits), reserve)
-    return result.num_gpu_blocks >= 1 and result.holds_request
+    return result.num_gpu_blocks >= 1 and result.holds_request and result.excess_bytes <= 0

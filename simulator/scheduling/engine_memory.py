@@ -21,7 +21,10 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
     reserve = reserve_of(version, num_graphs(parameters, deployment), graphs and graphs.memory_gib)
-    return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
+    size, share = parameters.kv_cache_memory_bytes, None
+    if size is not None:        # nothing is subtracted for graphs then (vllm/v1/worker/gpu_worker.py)
+        share, reserve = KvShare("kv_cache_memory_bytes", "vLLM", float(size), "given"), reserve_of(version)
+    return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, share, reserve,
                        has_old_kernels=behaviour_of(version).has_old_kernels,
                        adapter_bytes=_slots(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),

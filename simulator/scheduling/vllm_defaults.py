@@ -31,8 +31,9 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
     backend, is_async = engine.experts and engine.experts.all2all_backend, _is_async(parameters, behaviour)
     why = ": off with drafts of n-grams" if behaviour.is_async_by_default and not is_async else ""
+    is_sized = parameters.kv_cache_memory_bytes is not None     # no share of memory beside it
     return {"block_size": _block(machine, behaviour, said),
-            "gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said),
+            **({} if is_sized else {"gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said)}),
             **_batch(parameters, machine, behaviour, backend in BATCHED_EXPERTS),
             "scheduler_reserve_full_isl": Default(behaviour.reserves_full_text, said),
             "async_scheduling": Default(is_async, f"{said}{why}")}

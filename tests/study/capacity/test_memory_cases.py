@@ -102,6 +102,32 @@ def test_without_graphs_there_is_no_estimate_of_them(asked):
     assert blocks_of(told) - plain == pytest.approx(2 * 51 * 32 * 0.29 / 2, abs=1)
 
 
+SIZED = "max_model_len = 8192\nkv_cache_memory_bytes = {}"
+
+
+def test_a_size_of_the_kv_cache_is_that_of_each_accelerator(asked):
+    found = [asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=SIZED.format(2**33) + more) for more in (
+        "", "\n[topology]\ntensor_parallel = 2", "\n[topology]\npipeline_parallel = 2")]
+
+    assert [blocks_of(told) for _, told in found] == [2**33 / 2**21, 2 * 2**33 / 2**21, 2 * 2**33 / 2**21]
+    assert "CUDA graphs" not in found[0][1] and "of it kv_cache_memory_bytes = KV cache" in found[0][1]
+
+
+@pytest.mark.parametrize(("engine", "words"), [
+    (SIZED.format(2**36 + 2**33), ("leave no room for 16.1 GB of weights", "use kv_cache_memory_bytes <= 6")),
+    (SIZED.format(2**30 - 2**20), ("one request of max_model_len = 8192 tokens needs", "use max_model_len <= 8160")),
+    (SIZED.format(2**20), ("no room for one KV block",)),
+    (SIZED.format(2**30) + "\ngpu_memory_utilization = 0.9", ("gpu_memory_utilization: expected none beside",)),
+    (SIZED.format(2**30) + "\nnum_gpu_blocks = 900", ("num_gpu_blocks: expected none beside",)),
+    (SIZED.format(2**30) + "\ncuda_graphs = {memory_gib = 1}", ("nothing is taken off",)),
+    (SIZED.format(2**30) + '\nvllm_version = "0.10"', ("vLLM 0.10.1 has no such argument",))])
+def test_a_size_that_cannot_be_is_refused(asked, engine, words):
+    status, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=engine)
+
+    assert status == 2
+    assert all(word in told for word in words), told
+
+
 def test_the_exchange_of_tokens_takes_its_buffers(asked):
     engine = "max_model_len = 16384\n[topology]\ndata_parallel = 8\nexpert_parallel = 8"
     options = ["--set", "engine.experts.all2all_backend=deepep_low_latency"]
