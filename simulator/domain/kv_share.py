@@ -52,3 +52,39 @@ class KvShare(msgspec.Struct, frozen=True):
 def vllm_share(gpu_memory_utilization: float) -> KvShare:
     """Return vLLM's rule."""
     return KvShare("gpu_memory_utilization", "vLLM", gpu_memory_utilization)
+
+
+class StatePool(msgspec.Struct, frozen=True):
+    """SGLang's slots for recurrent states: of running sequences and cached prefixes.
+
+    Source: sglang 0.5.23, sglang/srt/mem_cache/kv_cache_configurator.py (_handle_max_mamba_cache,
+    _calculate_mamba_ratio) and arg_groups/overrides.py (mamba_radix_cache_strategy).
+
+    slot_bytes : one state of all layers on a rank. overlaps : batches are scheduled while others execute.
+    ratio : bytes of states for each of KV.
+    """
+
+    slot_bytes: float
+    overlaps: bool
+    page_size: int = 1
+    keeps_prefixes: bool = True
+    ratio: float = 0.9
+
+    @property
+    def per_request(self) -> int:
+        """Slots of a running request.
+
+        With cached prefixes three, and those that track its next states.
+        """
+        if not self.keeps_prefixes:
+            return 1
+        return 3 + (2 if self.overlaps else int(self.page_size > 1))
+
+    def slots(self, free_bytes: float) -> int:
+        """Return the slots, less the one that pads batches, in the memory that weights leave."""
+        budget = free_bytes * self.ratio / (1 + self.ratio)
+        return max(int((budget - self.slot_bytes) // self.slot_bytes), 0)
+
+    def num_bytes(self, free_bytes: float) -> float:
+        """Return the bytes of all slots."""
+        return (self.slots(free_bytes) + 1) * self.slot_bytes

@@ -14,7 +14,7 @@ from simulator.domain.dtypes import dtype_bytes
 from simulator.domain.kernel_padding import expert_padding
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
-from simulator.domain.kv_share import KvShare, vllm_share
+from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
@@ -38,6 +38,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     adapter_bytes: float = 0.0                  # room for LoRA adapters, of all layers of a tensor-parallel rank
     batches_in_flight: int = 1                  # iterations at a time, of which windows hold all tokens
     spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
+    states: StatePool | None = None             # None: a recurrent state for each of max_num_seqs sequences
 
     def request_blocks(self, deployment: Deployment, groups: GroupPlan | None, num_tokens: int) -> int:
         """Return the blocks of a request of so many tokens."""
@@ -73,7 +74,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     graph_bytes: float              # estimate of CUDA graphs
     graphs_are_guessed: bool        # no key gives that estimate: it follows logs of other servers
     non_torch_bytes: float
-    state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
+    state_bytes: float              # recurrent states of linear-attention layers
+    most_stateful: int | None       # running requests that have room for their states; None: max_num_seqs
     kv_cache_bytes: float           # by the engine's rule: vLLM: budget less all of the above
     share: KvShare                  # that rule
 
@@ -220,6 +222,10 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
         longest = limits.longest_text(deployment, groups, result.num_gpu_blocks)
         shorter = [f"max_model_len <= {longest}"] if longest else []
         raise DoesNotFit(_no_request(deployment, result) + _advice(deployment, limits, reserve, shorter))
+    if result.most_stateful is not None and result.most_stateful < limits.max_num_seqs:
+        raise DoesNotFit(f"{deployment.model.name}: slots for recurrent states have room for {result.most_stateful} "
+                         f"running requests, to which {result.share.engine} lowers {limits.max_num_seqs}: use "
+                         f"max_running_requests <= {result.most_stateful}")
     return result
 
 
@@ -235,28 +241,33 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
            reserve: MemoryReserve) -> MemoryPlan:
     ways, shared = deployment.parallelism, deployment.parallelism.decode_context_parallel
     weights, padding, kernel = _weights(deployment, layers, limits)
-    layout, drafter = kv_layout(deployment, layers), NO_DRAFTER
+    layout, drafter, stateful = kv_layout(deployment, layers), NO_DRAFTER, None
     if limits.drafter is not None and layers.stop == deployment.model.num_layers:
         drafter = limits.drafter
-    if groups is None:
-        state = layout.state_bytes_per_sequence * limits.max_num_seqs
-        block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
-    else:                                       # states are blocks, too
-        state, block = 0.0, groups.block_bytes(layers)
     total, share = usable_bytes(deployment, reserve), limits.share or vllm_share(deployment.gpu_memory_utilization)
+    adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
+    loaded = weights + drafter.weights_bytes + adapters
+    if groups is None and limits.states is not None:
+        free = share.kv_bytes(total, loaded, 0.0)
+        state, stateful = limits.states.num_bytes(free), limits.states.slots(free) // limits.states.per_request
+    else:                                       # where layers are grouped states are blocks, too
+        state = layout.state_bytes_per_sequence * limits.max_num_seqs * (groups is None)
+    if groups is None:
+        block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
+    else:
+        block = groups.block_bytes(layers)
     passing = {
         "activation_bytes": activation_bytes(deployment, layers, limits.max_num_batched_tokens, limits.max_num_seqs,
                                              reserve),
         "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes(len(layers)),
         "non_torch_bytes": outside_bytes(deployment, reserve)}
-    adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
-    kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
+    kv_cache = share.kv_bytes(total, loaded + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total * share.share if share.of in ("total", "static") else total,
-        weights_bytes=weights,
-        padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.given_graph_bytes is None,
-        drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
-        share=share,
+        weights_bytes=weights, padding_bytes=padding, kernel=kernel,
+        graphs_are_guessed=reserve.given_graph_bytes is None,
+        drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, most_stateful=stateful,
+        kv_cache_bytes=kv_cache, share=share,
         kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,
         drafter_kv_bytes_per_token=drafter.kv_bytes_per_token / shared, block_bytes=block,
         request_blocks=limits.request_blocks(deployment, groups, limits.max_model_len),

@@ -8,7 +8,7 @@ from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.capture import num_graphs
 from simulator.scheduling.contract import MemoryNeeds
-from simulator.scheduling.sglang_defaults import static_frac
+from simulator.scheduling.sglang_defaults import SGLANG_RESERVE, sglang_share, state_pool, static_frac
 
 # No start-up log of TensorRT-LLM is known here: vLLM's figures, without its estimate of CUDA graphs, are used for it.
 TENSORRT_LLM = RESERVES["0.19"]
@@ -60,6 +60,6 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     chunk = parameters.chunked_prefill_size
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
     frac = parameters.mem_fraction_static or static_frac(parameters, deployment, as_card(deployment.accelerator))
-    share = KvShare("mem_fraction_static", "SGLang", frac, "static")
-    return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"],
-                       lines=sglang_lines(parameters.max_running_requests))
+    return MemoryNeeds(tokens, parameters.max_running_requests, sglang_share(frac), SGLANG_RESERVE,
+                       lines=sglang_lines(parameters.max_running_requests),
+                       states=state_pool(deployment, not parameters.disable_overlap_schedule))

@@ -21,7 +21,7 @@ class Machine(NamedTuple):
     """The facts of a pool that a server's defaults depend on.
 
     card, model, max_model_len : None: not known. topology : `config.experiment.Topology`.
-    kv_cache_dtype : of [model], "auto" included.
+    kv_cache_dtype : of [model], "auto" included. deployment : `Deployment`; None: not known, or faulty.
     """
 
     card: Card | None
@@ -30,6 +30,7 @@ class Machine(NamedTuple):
     topology: Any
     role: str = "both"
     kv_cache_dtype: str = "auto"
+    deployment: Any = None
 
     def on_card(self, engine: str) -> str:
         """Return the engine on its card, in prose."""

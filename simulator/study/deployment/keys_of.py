@@ -2,7 +2,6 @@
 import re
 from typing import Any, NamedTuple
 
-from simulator.domain.server_defaults.sglang import LEAST_RUNNING
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -254,8 +253,6 @@ def _say_sglang(keyed: Keyed, answer: Answer) -> None:
         if values[place] is not False:
             _say(keyed, key, answer, place)
         _take(keyed, answer, place, key)
-    if values["max_running_requests"] is None:
-        keyed.keys["engine.max_running_requests"] = (LEAST_RUNNING, "engine: 2048 to 4096, by the size of the pool")
     keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], _comment(
         answer, "disable_radix_cache"))
     for flag, key in FLAGS_OF_SGLANG.items():

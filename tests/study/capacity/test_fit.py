@@ -81,7 +81,7 @@ def test_the_numbers_are_those_of_validate(fitted, tmp_path, capsys):
 @pytest.mark.parametrize(("engine", "report"), [
     ("", "GPU KV cache size: {:,} tokens, Maximum concurrency for 16,384 tokens per request: {:.2f}x"),
     ('vllm_version = "0.10"', "GPU KV cache size: {:,} tokens"),
-    ('scheduler = "sglang"', "max_total_num_tokens={}, max_running_requests=2048, context_len=16384"),
+    ('scheduler = "sglang"', "max_total_num_tokens={}, max_running_requests=4096, context_len=16384"),
     ('scheduler = "tensorrt_llm"', "Allocated {gib} GiB for max tokens in paged KV cache ({}).")])
 def test_the_engine_s_own_lines_are_printed(fitted, engine, report):
     settings = [f"engine.{engine.replace(' ', '')}"] if engine else []
