@@ -41,20 +41,25 @@ def fill_in_engines(sections: Mapping[str, Any], missing: object,
         machine = _machine_of(place, missing)
         rules |= {(*path, "engine", key): why for key, why in _constants(place["engine"].parameters).items()
                   if not {(*path, "engine", key), ("engine", key)} & set(given)}
-        rules |= {(*path, "engine", key): why for key, why in _fill_in(place["engine"], machine).items()}
+        rules |= {(*path, *key): why for key, why in _fill_in(place["engine"], machine, place["model"]).items()}
         if place["engine"].max_model_len is None and machine.max_model_len is not None:
             of_checkpoint[(*path, "engine", "max_model_len")] = machine.max_model_len
     return rules, of_checkpoint
 
 
-def _fill_in(engine, machine: Machine) -> dict[str, str]:
+def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:
     filled, own = {}, engine.parameters
     values = {}
-    for key, default in registry.load("scheduler", engine.scheduler).defaults(engine, machine).items():
+    found = dict(registry.load("scheduler", engine.scheduler).defaults(engine, machine))
+    kv_dtype = found.pop("kv_cache_dtype", None)
+    if kv_dtype is not None and machine.model is not None and machine.kv_cache_dtype == "auto":
+        msgspec.structs.force_setattr(model, "kv_cache_dtype", kv_dtype.value)
+        filled["model", "kv_cache_dtype"] = kv_dtype.why
+    for key, default in found.items():
         is_own = key in own.__struct_fields__
         if default.value is None or getattr(own if is_own else engine, key) is not None:
             continue
-        filled[key] = default.why
+        filled["engine", key] = default.why
         if is_own:
             values[key] = default.value
         else:

@@ -81,7 +81,7 @@ class StatePool(msgspec.Struct, frozen=True):
         return 3 + (2 if self.overlaps else int(self.page_size > 1))
 
     def slots(self, free_bytes: float) -> int:
-        """Return the slots, less the one that pads batches, in the memory that weights leave."""
+        """Return the slots, less one for padding, in the memory that weights leave."""
         budget = free_bytes * self.ratio / (1 + self.ratio)
         return max(int((budget - self.slot_bytes) // self.slot_bytes), 0)
 

@@ -9,7 +9,7 @@ from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, StatePool
 from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
 from simulator.domain.memory_reserve import RESERVES
-from simulator.domain.server_defaults.cards import Card
+from simulator.domain.server_defaults.cards import NO_CAPABILITY, Card
 from simulator.domain.server_defaults.said import Default, Machine
 from simulator.domain.server_defaults.sglang import (
     CONSERVATIVENESS_OF_RANKS,
@@ -38,15 +38,30 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
 
     engine : `simulator.config.experiment.Engine`, with SglangParameters.
     """
+    kv_dtype = _kv_dtype(machine)
+    machine = machine.with_kv(kv_dtype)
     parameters, page = engine.parameters, _page(machine)
-    found = {"block_size": page, "chunked_prefill_size": _chunk(machine),
-             "schedule_conservativeness": _conservativeness(machine)}
+    found = {} if kv_dtype is None else {"kv_cache_dtype": kv_dtype}
+    found |= {"block_size": page, "chunked_prefill_size": _chunk(machine),
+              "schedule_conservativeness": _conservativeness(machine)}
     if machine.card is not None and machine.model is not None and parameters.mem_fraction_static is None:
         found["mem_fraction_static"] = _static(engine, machine)
     frac = parameters.mem_fraction_static
     if frac is None and "mem_fraction_static" in found:
         frac = found["mem_fraction_static"].value
     return found | {"max_running_requests": _running(engine, machine, engine.block_size or page.value, frac)}
+
+
+def _kv_dtype(machine: Machine) -> Default | None:
+    """Return the format of kv_cache_dtype = "auto" with sparse attention, or None.
+
+    Source: sglang 0.5.23, sglang/srt/arg_groups/overrides.py (_dsa_kv_cache_dtype_default).
+    """
+    model, card = machine.model, machine.card
+    if machine.kv_cache_dtype != "auto" or model is None or card is None or card.capability == NO_CAPABILITY or not (
+            shapes_of(model).is_sparse):
+        return None
+    return Default("fp8_e4m3" if card.major >= 10 else "bfloat16", f"{machine.on_card(SGLANG)}: sparse attention")
 
 
 def _static(engine, machine: Machine) -> Default:

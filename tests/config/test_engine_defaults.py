@@ -176,6 +176,36 @@ def test_more_running_requests_than_states_have_slots_for_are_refused(write):
         Site(load_experiment(write(PLAIN), QWEN | {"engine.max_running_requests": 500})).check()
 
 
+@pytest.mark.parametrize(("keys", "dtype", "why"), [
+    ({}, "fp8_e4m3", "vLLM 0.33 on B200 SXM (HGX) 180GB: GLM-5 on compute capability 10.x"),
+    ({"engine.vllm_version": "0.32"}, "fp8_e4m3", "GLM-5 on compute capability 10.x"),
+    ({"hardware.name": "h200-sxm-141gb"}, "auto", "default"),
+    ({"hardware.name": "rtx-pro-6000-server"}, "auto", "default"),
+    ({"model.kv_cache_dtype": "bfloat16"}, "bfloat16", "overrides"),
+    ({"model.name": "glm-5-nvfp4"}, "auto", "default"),                 # it declares fp8 itself
+    ({"model.name": "deepseek-v3.2"}, "auto", "default"), ({"model.name": "deepseek-v3"}, "auto", "default"),
+    ({"engine.scheduler": "sglang"}, "fp8_e4m3", "sparse attention"),
+    ({"engine.scheduler": "sglang", "model.name": "deepseek-v3.2"}, "fp8_e4m3", "sparse attention"),
+    ({"engine.scheduler": "sglang", "hardware.name": "h200-sxm-141gb"}, "bfloat16", "sparse attention"),
+    ({"engine.scheduler": "sglang", "model.name": "deepseek-v3"}, "auto", "default"),
+    ({"engine.scheduler": "tensorrt_llm"}, "auto", "default")])
+def test_an_automatic_kv_format_is_that_of_the_engine_on_the_card(write, keys, dtype, why):
+    base = {"model.name": "glm-5-fp8", "hardware.name": "b200-sxm-180gb", "topology.tensor_parallel": 8}
+    experiment = load_experiment(write(PLAIN), base | keys)
+
+    assert experiment.model.kv_cache_dtype == dtype
+    assert why in experiment.origins.of(("model", "kv_cache_dtype"))
+
+
+def test_an_automatic_kv_format_sizes_the_cache_of_glm_5(write):
+    # 78 layers, per token 576 elements and 132 bytes of the indexer: one byte an element on Blackwell, two on Hopper
+    bytes_of = {card: Site(load_experiment(write(PLAIN), {
+        "model.name": "glm-5-fp8", "hardware.name": card, "topology.tensor_parallel": 8})).memory.kv_bytes_per_token
+        for card in ("b200-sxm-180gb", "h200-sxm-141gb")}
+
+    assert bytes_of == {"b200-sxm-180gb": 78 * (576 + 132), "h200-sxm-141gb": 78 * (2 * 576 + 132)}
+
+
 def test_defaults_of_tensorrt_llm_are_its_own_unless_given(write):
     experiment = load_experiment(write(PLAIN), {"engine.scheduler": "tensorrt_llm", "engine.max_num_tokens": 4096})
     values = {key: (getattr(experiment.engine.parameters, key), experiment.origins.of(("engine", key)))
