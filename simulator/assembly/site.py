@@ -227,13 +227,14 @@ class Site:
     @property
     def limits(self) -> EngineLimits:
         """The engine's arguments that decide over memory."""
-        needs = self.needs
+        needs, engine = self.needs, self.pool.engine
         return EngineLimits(
-            block_size=self.pool.engine.block_size, max_model_len=self.max_model_len, drafter=self.drafter,
+            block_size=engine.block_size, max_model_len=self.max_model_len, drafter=self.drafter,
             grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
             max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
             adapter_bytes=needs.adapter_bytes, batches_in_flight=needs.batches_in_flight,
-            spared_blocks=needs.spared_blocks)
+            spared_blocks=needs.spared_blocks, states=needs.states and replace(
+                needs.states, page_size=engine.block_size, keeps_prefixes=engine.enable_prefix_caching))
 
     @Fact
     def memory(self) -> MemoryPlan | None:

@@ -43,7 +43,8 @@ class Model(Section, kw_only=True):
         "nvfp4: 8 bits per 16 weights; mxfp4: 8 bits per 32 weights, experts only; awq, gptq: 20 bits per 128 weights; "
         "int4_wo: 16 bits per 128 weights; other formats: none"))] = None
     kv_cache_dtype: Annotated[KvCacheDtype, Meta(description=(
-        "format of the KV cache; auto: as the checkpoint declares, else the model's dtype"))] = "auto"
+        "format of the KV cache; auto: as the checkpoint declares, else the model's dtype; on compute capability 10.x "
+        "fp8_e4m3 for GLM-5 by vLLM and for sparse attention by SGLang"))] = "auto"
 
 
 class Hardware(Section, kw_only=True):

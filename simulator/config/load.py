@@ -104,7 +104,7 @@ def resolve(layers: Layers) -> Experiment:
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)
-    rules, of_checkpoint = fill_in_engines(sections, MISSING)
+    rules, of_checkpoint = fill_in_engines(sections, MISSING, given)
     check_all(sections, MISSING, reader.fault)
     if faults := of_files + reader.faults:
         raise InputErrors(faults)

@@ -14,7 +14,7 @@ from simulator.domain.dtypes import dtype_bytes
 from simulator.domain.kernel_padding import expert_padding
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
-from simulator.domain.kv_share import KvShare, vllm_share
+from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
@@ -38,6 +38,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     adapter_bytes: float = 0.0                  # room for LoRA adapters, of all layers of a tensor-parallel rank
     batches_in_flight: int = 1                  # iterations at a time, of which windows hold all tokens
     spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
+    states: StatePool | None = None             # None: a recurrent state for each of max_num_seqs sequences
 
     def request_blocks(self, deployment: Deployment, groups: GroupPlan | None, num_tokens: int) -> int:
         """Return the blocks of a request of so many tokens."""
@@ -71,9 +72,10 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
     exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
-    graphs_are_guessed: bool        # no key gives that estimate
+    graphs_are_guessed: bool        # no key gives that estimate: it follows logs of other servers
     non_torch_bytes: float
-    state_bytes: float              # recurrent state of max_num_seqs sequences, linear-attention layers
+    state_bytes: float              # recurrent states of linear-attention layers
+    most_stateful: int | None       # running requests that have room for their states; None: max_num_seqs
     kv_cache_bytes: float           # by the engine's rule: vLLM: budget less all of the above
     share: KvShare                  # that rule
 
@@ -110,6 +112,13 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_gpu_blocks >= self.request_blocks + self.spared_blocks
 
     @property
+    def excess_bytes(self) -> float:
+        """Bytes by which a KV cache of a given size and all else exceed the memory."""
+        if self.share.of != "given":
+            return 0.0
+        return self.kv_cache_bytes + self.loaded_bytes + self.workspace_bytes - self.total_bytes
+
+    @property
     def loaded_bytes(self) -> float:
         """All weights on one accelerator: of the model, the drafter and adapters."""
         return self.weights_bytes + self.drafter_bytes + self.adapter_bytes
@@ -131,17 +140,18 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("- weights of adapters", self.adapter_bytes),
             ("- activations", self.activation_bytes),
             ("- exchange of tokens between experts", self.exchange_bytes),
-            ("- CUDA graphs" + ", a guess: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
+            ("- CUDA graphs" + ", as in logs: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
             ("- outside PyTorch", self.non_torch_bytes),
             ("- recurrent state", self.state_bytes),
         ]
         if share.of == "static":                # the rest of the memory is for activations
             spent = [row for row in spent if "weights" in row[0] or "state" in row[0]]
         free = [("= free", sum(size for _, size in first) - sum(size for _, size in spent))]
-        rows = first + (spent + free + scaled if share.of == "free" else scaled + spent)
-        rows.append(("= KV cache", self.kv_cache_bytes))
-        if share.of == "free":
-            rows[-2:] = [(f"x {share.key} {share.share:g} = KV cache", self.kv_cache_bytes)]
+        if share.of in ("total", "static"):
+            rows = [*first, *scaled, *spent, ("= KV cache", self.kv_cache_bytes)]
+        else:
+            size = f"x {share.key} {share.share:g}" if share.of == "free" else f"of it {share.key}"
+            rows = [*first, *spent, *free, (f"{size} = KV cache", self.kv_cache_bytes)]
         lines = [f"{what:<44}{size / GB:>9.2f} GB" for what, size in rows if size or what[0] != "-"]
         return "\n".join(lines + self._blocks())
 
@@ -204,12 +214,18 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
     """
     reserve = reserve or reserve_of()
     result = _plan(deployment, limits, groups, reserve)
+    if result.excess_bytes > 0:
+        raise DoesNotFit(_too_large(deployment, result) + _advice(deployment, limits, reserve, _smaller(result)))
     if result.num_gpu_blocks < 1:
         raise DoesNotFit(_no_block(deployment, result) + _advice(deployment, limits, reserve))
     if not result.holds_request:
         longest = limits.longest_text(deployment, groups, result.num_gpu_blocks)
         shorter = [f"max_model_len <= {longest}"] if longest else []
         raise DoesNotFit(_no_request(deployment, result) + _advice(deployment, limits, reserve, shorter))
+    if result.most_stateful is not None and result.most_stateful < limits.max_num_seqs:
+        raise DoesNotFit(f"{deployment.model.name}: slots for recurrent states have room for {result.most_stateful} "
+                         f"running requests, to which {result.share.engine} lowers {limits.max_num_seqs}: use "
+                         f"max_running_requests <= {result.most_stateful}")
     return result
 
 
@@ -225,27 +241,33 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
            reserve: MemoryReserve) -> MemoryPlan:
     ways, shared = deployment.parallelism, deployment.parallelism.decode_context_parallel
     weights, padding, kernel = _weights(deployment, layers, limits)
-    layout, drafter = kv_layout(deployment, layers), NO_DRAFTER
+    layout, drafter, stateful = kv_layout(deployment, layers), NO_DRAFTER, None
     if limits.drafter is not None and layers.stop == deployment.model.num_layers:
         drafter = limits.drafter
-    if groups is None:
-        state = layout.state_bytes_per_sequence * limits.max_num_seqs
-        block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
-    else:                                       # states are blocks, too
-        state, block = 0.0, groups.block_bytes(layers)
     total, share = usable_bytes(deployment, reserve), limits.share or vllm_share(deployment.gpu_memory_utilization)
+    adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
+    loaded = weights + drafter.weights_bytes + adapters
+    if groups is None and limits.states is not None:
+        free = share.kv_bytes(total, loaded, 0.0)
+        state, stateful = limits.states.num_bytes(free), limits.states.slots(free) // limits.states.per_request
+    else:                                       # where layers are grouped states are blocks, too
+        state = layout.state_bytes_per_sequence * limits.max_num_seqs * (groups is None)
+    if groups is None:
+        block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
+    else:
+        block = groups.block_bytes(layers)
     passing = {
         "activation_bytes": activation_bytes(deployment, layers, limits.max_num_batched_tokens, limits.max_num_seqs,
                                              reserve),
-        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes,
+        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes(len(layers)),
         "non_torch_bytes": outside_bytes(deployment, reserve)}
-    adapters = limits.adapter_bytes * len(layers) / deployment.model.num_layers
-    kv_cache = share.kv_bytes(total, weights + drafter.weights_bytes + adapters + state, sum(passing.values()))
+    kv_cache = share.kv_bytes(total, loaded + state, sum(passing.values()))
     return MemoryPlan(
-        total_bytes=total, budget_bytes=total if share.of == "free" else total * share.share, weights_bytes=weights,
-        padding_bytes=padding, kernel=kernel, graphs_are_guessed=reserve.graphs_are_guessed,
-        drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, kv_cache_bytes=kv_cache,
-        share=share,
+        total_bytes=total, budget_bytes=total * share.share if share.of in ("total", "static") else total,
+        weights_bytes=weights, padding_bytes=padding, kernel=kernel,
+        graphs_are_guessed=reserve.given_graph_bytes is None,
+        drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, most_stateful=stateful,
+        kv_cache_bytes=kv_cache, share=share,
         kv_bytes_per_token=(layout.bytes_per_token + drafter.kv_bytes_per_token) / shared,
         drafter_kv_bytes_per_token=drafter.kv_bytes_per_token / shared, block_bytes=block,
         request_blocks=limits.request_blocks(deployment, groups, limits.max_model_len),
@@ -284,6 +306,18 @@ def _no_block(deployment: Deployment, result: MemoryPlan) -> str:
             f"no room for one KV block of {result.block_bytes * count / 1e6:.1f} MB per {result.block_size} tokens")
 
 
+def _too_large(deployment: Deployment, result: MemoryPlan) -> str:
+    return (f"{deployment.model.name}: {result.share.key} = {result.share.text} bytes leave no room for "
+            f"{result.loaded_bytes / GB:.1f} GB of weights and {result.workspace_bytes / GB:.1f} GB of activations and "
+            f"other reserves on {result.memory_bytes / GB:.1f} GB")
+
+
+def _smaller(result: MemoryPlan) -> list[str]:
+    """Return the size that would fit, as an option; empty: none would."""
+    size = result.kv_cache_bytes - result.excess_bytes
+    return [f"{result.share.key} <= {size:.0f}"] if size >= result.block_bytes else []
+
+
 def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
     return (f"{deployment.model.name}: one request of max_model_len = {result.max_model_len} tokens needs "
@@ -294,7 +328,7 @@ def _no_request(deployment: Deployment, result: MemoryPlan) -> str:
 
 def _budget(result: MemoryPlan) -> str:
     of = "" if result.share.of == "total" else f"{result.share.key} "
-    return f"{result.num_accelerators} x {result.memory_bytes / GB:.1f} GB at {of}{result.share.share:g}"
+    return f"{result.num_accelerators} x {result.memory_bytes / GB:.1f} GB at {of}{result.share.text}"
 
 
 def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve, options: Sequence[str] = ()) -> str:
@@ -317,4 +351,4 @@ def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve
 
 def _fits(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve) -> bool:
     result = _plan(deployment, limits, groups_of(deployment, limits), reserve)
-    return result.num_gpu_blocks >= 1 and result.holds_request
+    return result.num_gpu_blocks >= 1 and result.holds_request and result.excess_bytes <= 0

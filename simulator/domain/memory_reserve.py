@@ -43,9 +43,17 @@ class MemoryReserve(msgspec.Struct, frozen=True, kw_only=True):
     hidden_copies: float = 2.0
     # Workspaces of experts stay after the profile run (vllm/v1/worker/workspace.py); else they are of one layer.
     keeps_workspaces: bool = True
-    # Bytes that vLLM subtracts for CUDA graphs before it counts KV blocks, and whether their number is a guess.
-    graph_bytes: float = 0.0
-    graphs_are_guessed: bool = True
+    # Of vLLM's estimate of CUDA graphs, which it subtracts before it counts KV blocks: bytes for a layer in a graph,
+    # graphs that are captured, and the estimate of all where a key gives it.
+    graph_layer_bytes: float = 0.0
+    num_graphs: int = 0
+    given_graph_bytes: float | None = None
+
+    def graph_bytes(self, num_layers: int) -> float:
+        """Return the estimate of the CUDA graphs of a stage of so many layers."""
+        if self.given_graph_bytes is not None:
+            return self.given_graph_bytes
+        return self.num_graphs * num_layers * self.graph_layer_bytes
 
 
 # 0.10: the sampler sorts. 38.5 bytes: 1.40 GiB of activations for 256 rows of 151,936 logits on an L40S, an RTX 4090
@@ -57,30 +65,35 @@ _SORTING = MemoryReserve(
 # gpt-oss-20b on H100, any number of ranks); with workspaces of experts 1.21, 1.93 and 2.68 GiB (Mixtral-8x7B over two,
 # DeepSeek-V2-Lite, Qwen3-30B-A3B). This gives 1.90, 2.21, 2.87 and 1.22, 1.92, 2.66.
 _SAMPLING = MemoryReserve()
-# Since 0.21 an estimate of CUDA graphs is taken off as well: 0.53 GiB (Qwen2.5-7B on an RTX 4090, 0.24), 0.58, 0.36,
-# 0.26, 0.09; it grows with the graphs that are captured and can be far off in either direction.
-_WITH_GRAPHS = MemoryReserve(graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)
+# Since 0.21 an estimate of CUDA graphs is taken off as well. vLLM captures two graphs of each mode and multiplies
+# (gpu_model_runner.py, profile_cudagraph_memory): the estimate grows with the graphs and with the kernels of each. 0.29
+# MiB for a layer in a graph is the median of 17 start-up logs (0.18 to 0.27, tests/domain/test_graph_memory.py), of
+# which half lie within 1.5 times of it and the others up to 5 times above or below: first captures, old drivers and
+# memory shared with a CPU add bytes that depend on no option. With a constant in its place the logs are missed by 2.4
+# times in the mean, with this by 1.7, each log left out in turn.
+GRAPH_LAYER_BYTES = 0.29 * 2**20
+GRAPH_ERROR = 5.0           # times that a log lies above or below, at most
+_WITH_GRAPHS = MemoryReserve(graph_layer_bytes=GRAPH_LAYER_BYTES, alone_before_hopper_bytes=0.31 * GIB)
 # 0.32: the second model runner (vllm/config/vllm.py, use_v2_model_runner). Its sampler processes no logits in the
 # profile run: they have 16 bit, and with several ranks lie there three times, as computed, gathered and in order, up to
 # 3 bytes more. Counts of outputs and a mask of prompts stay, 4 + 1/8 bytes a logit (sampler.py and penalties.py of
 # vllm/v1/worker/gpu/sample). That leaves the forward pass as the peak: 90 kB for each token of a batch of Qwen3-8B
-# (issue 48322, RTX 4090), which is counted for it.
+# (issue 48322, RTX 4090), which is counted for it. Of its estimate of graphs, which measures those of pieces and
+# extrapolates whole ones (gpu/cudagraph_utils.py), no log is known that names its deployment: the first runner's is
+# taken.
 _SECOND_RUNNER = MemoryReserve(
     sampler_bytes_per_logit=2.0, gather_bytes_per_logit=3.0, sampler_state_bytes_per_logit=4.125,
-    graph_bytes=0.5 * GIB, alone_before_hopper_bytes=0.31 * GIB)
+    graph_layer_bytes=GRAPH_LAYER_BYTES, alone_before_hopper_bytes=0.31 * GIB)
 RESERVES = complete({"0.10": _SORTING, "0.19": _SAMPLING, "0.24": _WITH_GRAPHS, "0.32": _SECOND_RUNNER})
 
 
-def reserve_of(version: str = NEWEST, has_graphs: bool = True,
-               graph_gib: float | None = None) -> MemoryReserve:
+def reserve_of(version: str = NEWEST, num_graphs: int = 0, graph_gib: float | None = None) -> MemoryReserve:
     """Return the memory that a version of vLLM reserves.
 
-    has_graphs : it captures CUDA graphs. graph_gib : its estimate of their memory; None: a guess.
+    num_graphs : CUDA graphs that it captures. graph_gib : its estimate of their memory; None: by the law of logs.
     """
-    reserve = RESERVES[version]
-    if graph_gib is not None:
-        return msgspec.structs.replace(reserve, graph_bytes=graph_gib * GIB, graphs_are_guessed=False)
-    return reserve if has_graphs else msgspec.structs.replace(reserve, graph_bytes=0.0)
+    given = None if graph_gib is None else graph_gib * GIB
+    return msgspec.structs.replace(RESERVES[version], num_graphs=num_graphs, given_graph_bytes=given)
 
 
 def usable_bytes(deployment: Deployment, reserve: MemoryReserve) -> float:

@@ -1,6 +1,4 @@
 """Times of iterations, kept for runs of which only a part is measured: the part is known at the end of the run."""
-from collections.abc import Iterator
-
 import numpy as np
 
 from simulator.domain.window import Window
@@ -15,6 +13,7 @@ class IterationLog:
 
     def __init__(self):
         self._table = GrowingTable(_ROW)
+        self._lanes: list[Lane] | None = None
 
     def append(self, rows: np.ndarray) -> None:
         """Take rows of `records.ITERATION`; their memory may be used again."""
@@ -22,14 +21,16 @@ class IterationLog:
         kept["begin_ns"], kept["end_ns"] = rows["begin_ns"], rows["begin_ns"] + rows["duration_ns"]
         kept["replica"], kept["stage"], kept["decodes"] = rows["replica"], rows["stage"], rows["decode_tokens"] > 0
         self._table.append(kept)
+        self._lanes = None
 
-    def by_replica(self) -> Iterator["Lane"]:
-        """Yield the iterations of each replica that ran any, by number."""
-        rows = self._table.rows()
-        rows = rows[np.argsort(rows["replica"], kind="stable")]
-        borders = np.flatnonzero(np.diff(rows["replica"])) + 1
-        for own in np.split(rows, borders) if len(rows) else ():
-            yield Lane(own)
+    def by_replica(self) -> list["Lane"]:
+        """Return the iterations of each replica that ran any, by number; they are sorted once."""
+        if self._lanes is None:
+            rows = self._table.rows()
+            rows = rows[np.argsort(rows["replica"], kind="stable")]
+            borders = np.flatnonzero(np.diff(rows["replica"])) + 1
+            self._lanes = [Lane(own) for own in (np.split(rows, borders) if len(rows) else ())]
+        return self._lanes
 
 
 class LogSink:

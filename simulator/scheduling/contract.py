@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from simulator.domain.kv_share import KvShare
+from simulator.domain.kv_share import KvShare, StatePool
 from simulator.domain.kv_size import Lines
 from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_reserve import MemoryReserve
@@ -75,6 +75,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     batches_in_flight : batches at a time; windows keep the tokens of all until they are over.
     spared_blocks : blocks that the engine's start check counts beside those of the longest request.
     lines : the engine's report of its KV cache; None: unknown.
+    states : StatePool, the engine's rule for recurrent states; None: one for each of max_num_seqs.
     """
 
     max_num_batched_tokens: int
@@ -86,6 +87,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     batches_in_flight: int = 1
     spared_blocks: int = 0
     lines: Lines | None = None
+    states: StatePool | None = None
 
 
 class KVPlan(msgspec.Struct, frozen=True):

@@ -6,8 +6,9 @@ from simulator.domain.kv_size import old_vllm_lines, sglang_lines, tensorrt_llm_
 from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.vllm_versions import behaviour_of
+from simulator.latency.overheads.capture import num_graphs
 from simulator.scheduling.contract import MemoryNeeds
-from simulator.scheduling.sglang_defaults import static_frac
+from simulator.scheduling.sglang_defaults import SGLANG_RESERVE, sglang_share, state_pool, static_frac
 
 # No start-up log of TensorRT-LLM is known here: vLLM's figures, without its estimate of CUDA graphs, are used for it.
 TENSORRT_LLM = RESERVES["0.19"]
@@ -19,8 +20,11 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     Batches in flight: vLLM 0.32.0, vllm/config/vllm.py (max_concurrent_batches, max_in_flight_tokens).
     """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
-    reserve = reserve_of(version, graphs is None or graphs.mode != "none", graphs and graphs.memory_gib)
-    return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, reserve=reserve,
+    reserve = reserve_of(version, num_graphs(parameters, deployment), graphs and graphs.memory_gib)
+    size, share = parameters.kv_cache_memory_bytes, None
+    if size is not None:        # nothing is subtracted for graphs then (vllm/v1/worker/gpu_worker.py)
+        share, reserve = KvShare("kv_cache_memory_bytes", "vLLM", float(size), "given"), reserve_of(version)
+    return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, share, reserve,
                        has_old_kernels=behaviour_of(version).has_old_kernels,
                        adapter_bytes=_slots(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
@@ -56,6 +60,6 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     chunk = parameters.chunked_prefill_size
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
     frac = parameters.mem_fraction_static or static_frac(parameters, deployment, as_card(deployment.accelerator))
-    share = KvShare("mem_fraction_static", "SGLang", frac, "static")
-    return MemoryNeeds(tokens, parameters.max_running_requests, share, RESERVES["0.19"],
-                       lines=sglang_lines(parameters.max_running_requests))
+    return MemoryNeeds(tokens, parameters.max_running_requests, sglang_share(frac), SGLANG_RESERVE,
+                       lines=sglang_lines(parameters.max_running_requests),
+                       states=state_pool(deployment, not parameters.disable_overlap_schedule))

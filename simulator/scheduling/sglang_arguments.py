@@ -35,7 +35,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     max_running_requests: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "running requests; default: 512 for each longest text that the pool holds, from 2048 to 4096, and at most half "
-        "the tokens of the pool; 2048 where num_gpu_blocks is not given; without [hardware], or with recurrent states, "
+        "the tokens of the pool; fewer where slots for recurrent states have no room for as many; without [hardware] "
         "256"))] = None
     max_queued_requests: Annotated[Count | None, Meta(description=(
         "most waiting requests; further ones are refused. Absent: no limit"))] = None

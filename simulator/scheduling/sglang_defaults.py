@@ -3,8 +3,13 @@
 The rules by card and their sources are in simulator/domain/server_defaults/sglang.py.
 """
 import msgspec
+from msgspec.structs import replace
 
-from simulator.domain.server_defaults.cards import Card
+from simulator.domain.kv_layout import kv_layout
+from simulator.domain.kv_share import KvShare, StatePool
+from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
+from simulator.domain.memory_reserve import RESERVES
+from simulator.domain.server_defaults.cards import NO_CAPABILITY, Card
 from simulator.domain.server_defaults.said import Default, Machine
 from simulator.domain.server_defaults.sglang import (
     CONSERVATIVENESS_OF_RANKS,
@@ -22,7 +27,8 @@ from simulator.domain.server_defaults.vllm import is_gpt_oss
 from simulator.scheduling.sglang_arguments import SglangParameters
 
 SGLANG = "SGLang 0.5.23"
-CHUNK, RUNNING, RUNNING_OF_STATES = 8192, 256, 256      # ours: without a card; with recurrent states
+CHUNK, RUNNING = 8192, 256      # ours: without a card
+SGLANG_RESERVE = RESERVES["0.19"]       # without effect on KV: activations have the rest of the memory
 NOWHERE = Machine(None, None, None, None)
 DEEPSEEK_V3 = (61, 7168)        # layers and width of DeepSeek-V3, R1 and Kimi-K2, which share an architecture
 
@@ -32,20 +38,41 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
 
     engine : `simulator.config.experiment.Engine`, with SglangParameters.
     """
+    kv_dtype = _kv_dtype(machine)
+    machine = machine.with_kv(kv_dtype)
     parameters, page = engine.parameters, _page(machine)
-    found = {"block_size": page, "chunked_prefill_size": _chunk(machine),
-             "schedule_conservativeness": _conservativeness(machine),
-             "max_running_requests": _running(engine, machine, engine.block_size or page.value)}
-    if machine.card is None or machine.model is None or parameters.mem_fraction_static is not None:
-        return found
+    found = {} if kv_dtype is None else {"kv_cache_dtype": kv_dtype}
+    found |= {"block_size": page, "chunked_prefill_size": _chunk(machine),
+              "schedule_conservativeness": _conservativeness(machine)}
+    if machine.card is not None and machine.model is not None and parameters.mem_fraction_static is None:
+        found["mem_fraction_static"] = _static(engine, machine)
+    frac = parameters.mem_fraction_static
+    if frac is None and "mem_fraction_static" in found:
+        frac = found["mem_fraction_static"].value
+    return found | {"max_running_requests": _running(engine, machine, engine.block_size or page.value, frac)}
+
+
+def _kv_dtype(machine: Machine) -> Default | None:
+    """Return the format of kv_cache_dtype = "auto" with sparse attention, or None.
+
+    Source: sglang 0.5.23, sglang/srt/arg_groups/overrides.py (_dsa_kv_cache_dtype_default).
+    """
+    model, card = machine.model, machine.card
+    if machine.kv_cache_dtype != "auto" or model is None or card is None or card.capability == NO_CAPABILITY or not (
+            shapes_of(model).is_sparse):
+        return None
+    return Default("fp8_e4m3" if card.major >= 10 else "bfloat16", f"{machine.on_card(SGLANG)}: sparse attention")
+
+
+def _static(engine, machine: Machine) -> Default:
+    parameters = engine.parameters
     chunk = parameters.chunked_prefill_size
     deepep = engine.experts is not None and (engine.experts.all2all_backend or "").startswith("deepep")
     server = _server(parameters, machine, _whole_chunk(machine) if chunk is None else chunk * _attention_ranks(machine),
                      deepep)
     reserved = reserved_mib(machine.card, server)
     why = f"all but {reserved:.0f} MiB of {machine.card.memory_mib}, for activations and graphs"
-    return found | {"mem_fraction_static": Default(max(static_share(machine.card, reserved), 0.001),
-                                                   f"{machine.on_card(SGLANG)}: {why}")}
+    return Default(max(static_share(machine.card, reserved), 0.001), f"{machine.on_card(SGLANG)}: {why}")
 
 
 def completed(parameters: SglangParameters) -> SglangParameters:
@@ -103,14 +130,51 @@ def shapes_of(model) -> Shapes:
         is_deepseek_v3=is_latent and (model.num_layers, model.hidden_size) == DEEPSEEK_V3)
 
 
-def _running(engine, machine: Machine, page: int) -> Default:
+def sglang_share(frac: float) -> KvShare:
+    """Return SGLang's rule for the memory of weights, states and KV."""
+    return KvShare("mem_fraction_static", "SGLang", frac, "static")
+
+
+def state_pool(deployment, overlaps: bool) -> StatePool | None:
+    """Return SGLang's rule for recurrent states; None: the model has none.
+
+    Its states are float32 unless the checkpoint says otherwise, and those of the convolution as activations are;
+    source: sglang 0.5.23, sglang/srt/configs/mamba_utils.py.
+    """
+    model = None if deployment is None else deployment.model
+    if model is None or model.linear_attention is None:
+        return None
+    kept = replace(model.linear_attention, state_dtype=model.linear_attention.state_dtype or "float32")
+    slots = kv_layout(replace(deployment, model=replace(model, linear_attention=kept)))
+    return StatePool(slots.state_bytes_per_sequence, overlaps)
+
+
+def _running(engine, machine: Machine, page: int, frac: float | None) -> Default:
+    """Return max_running_requests: by the tokens of the pool, and by slots for recurrent states."""
     if machine.card is None:
         return Default(RUNNING, f"{machine.on_card(SGLANG)}: {RUNNING} requests")
-    if machine.model is not None and machine.model.linear_attention is not None:
-        return Default(RUNNING_OF_STATES, f"{SGLANG} counts slots of states, which is not modelled")
-    tokens = engine.num_gpu_blocks and engine.num_gpu_blocks * page
-    by = "the tokens of its pool" if tokens else "the least of 2048 to 4096, by the tokens of its pool"
-    return Default(running_requests(tokens, machine.max_model_len), f"{SGLANG}: {by}")
+    plan = _plan(engine, machine, page, frac)
+    blocks = engine.num_gpu_blocks or (plan and plan.num_gpu_blocks)
+    by = "the tokens of its pool" if blocks else "the least of 2048 to 4096, by the tokens of its pool"
+    found = running_requests(blocks and blocks * page, machine.max_model_len)
+    if plan is None or plan.most_stateful is None or plan.most_stateful >= found:
+        return Default(found, f"{SGLANG}: {by}")
+    return Default(max(plan.most_stateful, 1), f"{SGLANG}: its slots for recurrent states")
+
+
+def _plan(engine, machine: Machine, page: int, frac: float | None) -> MemoryPlan | None:
+    """Return the use of memory, on which running requests depend; None: not known, or the model does not fit."""
+    if machine.deployment is None or frac is None or machine.max_model_len is None:
+        return None
+    states = state_pool(machine.deployment, not engine.parameters.disable_overlap_schedule)
+    limits = EngineLimits(
+        block_size=page, max_model_len=machine.max_model_len, max_num_batched_tokens=1, max_num_seqs=0,
+        share=sglang_share(frac),
+        states=states and replace(states, page_size=page, keeps_prefixes=engine.enable_prefix_caching))
+    try:
+        return plan_within(machine.deployment, limits, None, SGLANG_RESERVE)
+    except ValueError:
+        return None
 
 
 def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deepep: bool) -> Server:

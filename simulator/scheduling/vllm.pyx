@@ -236,7 +236,7 @@ cdef class Vllm(EncodingScheduler):
     @staticmethod
     def faults(parameters, engine):
         """See Scheduler."""
-        return start_up_faults(completed(parameters), engine.max_model_len, engine.num_gpu_blocks)
+        return start_up_faults(completed(parameters), engine)
 
     @staticmethod
     def item_faults(parameters, items):

@@ -54,6 +54,9 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "order of the waiting queue, and choice of victims"))] = "fcfs"
     scheduler_reserve_full_isl: Annotated[bool | None, Meta(description=(
         "admit only requests with room for their whole text; default: true, in 0.10 false"))] = None
+    kv_cache_memory_bytes: Annotated[Annotated[int, Meta(ge=1, le=2**50)] | None, Meta(description=(
+        "size of the KV cache on each accelerator, in place of what gpu_memory_utilization leaves; default: that"
+        ))] = None
     watermark: Annotated[float, Meta(ge=0, le=1, description="share of blocks kept free at admission")] = 0.0
     async_scheduling: Annotated[bool | None, Meta(description=(
         "schedule an iteration while the one before it executes; default: true, but in 0.32 not for n-gram drafts; in "
@@ -103,13 +106,14 @@ ADVICE = {
 }
 
 
-def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
-                    num_gpu_blocks: int | None) -> Iterator[tuple[str, str]]:
+def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, str]]:
     """Yield (key, fault) for keys that vLLM refuses at start-up, or that conflict.
 
+    engine : `simulator.config.experiment.Engine`.
     Source: vllm-project/vllm, vllm/config/scheduler.py, SchedulerConfig.verify_max_model_len.
     """
     tokens, seqs = parameters.max_num_batched_tokens, parameters.max_num_seqs
+    max_model_len, num_gpu_blocks = engine.max_model_len, engine.num_gpu_blocks
     if parameters.encoder is not None and not behaviour_of(parameters.vllm_version).has_encoder:
         yield "encoder", WHY_NO_OLD_ENCODER
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
@@ -126,6 +130,8 @@ def start_up_faults(parameters: VllmParameters, max_model_len: int | None,
                               f"exceeds, found {sizes[-1]}")
     if parameters.cuda_graphs is not None and parameters.cuda_graphs.memory_gib is not None:
         yield from _graph_faults(parameters, num_gpu_blocks)
+    if parameters.kv_cache_memory_bytes is not None:
+        yield from _size_faults(parameters, engine)
     groups = parameters.kv_cache_groups
     if groups and num_gpu_blocks is None:
         yield "kv_cache_groups", "expected num_gpu_blocks beside them: the content of their blocks is unknown"
@@ -140,9 +146,22 @@ def _graph_faults(parameters: VllmParameters, num_gpu_blocks: int | None) -> Ite
     found = parameters.cuda_graphs.memory_gib
     if num_gpu_blocks is not None:
         yield "cuda_graphs.memory_gib", f"expected none beside num_gpu_blocks, found {found}: no KV blocks are counted"
-    elif not RESERVES[parameters.vllm_version].graph_bytes:
+    elif parameters.kv_cache_memory_bytes is not None:
+        yield "cuda_graphs.memory_gib", (
+            f"expected none beside kv_cache_memory_bytes, found {found}: nothing is taken off")
+    elif not RESERVES[parameters.vllm_version].graph_layer_bytes:
         yield "cuda_graphs.memory_gib", (
             f"expected none, found {found}: vLLM {parameters.vllm_version} takes nothing off for CUDA graphs")
+
+
+def _size_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, str]]:
+    """Yield what does not go with `kv_cache_memory_bytes`."""
+    if "engine.kv_cache_memory_bytes" not in behaviour_of(parameters.vllm_version).flags:
+        yield "kv_cache_memory_bytes", f"vLLM {behaviour_of(parameters.vllm_version).release} has no such argument"
+    for key in ("num_gpu_blocks", "gpu_memory_utilization"):
+        found = getattr(engine, key)
+        if found is not None:
+            yield key, f"expected none beside kv_cache_memory_bytes, found {found}: one of both sizes the KV cache"
 
 
 def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import msgspec
 
 from simulator.domain.server_defaults.cards import NO_CAPABILITY
 from simulator.domain.server_defaults.said import Default, Machine
-from simulator.domain.server_defaults.vllm import BATCHED_EXPERTS, Asked, Limits, batch_limits, limits_of
+from simulator.domain.server_defaults.vllm import BATCHED_EXPERTS, Asked, Limits, batch_limits, is_glm_5, limits_of
 from simulator.domain.server_defaults.vllm_attention import (
     DEFAULT_BLOCK,
     FORCED_LATENT_BLOCKS,
@@ -30,12 +30,28 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     parameters = engine.parameters
     behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
     backend, is_async = engine.experts and engine.experts.all2all_backend, _is_async(parameters, behaviour)
+    kv_dtype = _kv_dtype(machine, said)
+    machine = machine.with_kv(kv_dtype)
     why = ": off with drafts of n-grams" if behaviour.is_async_by_default and not is_async else ""
-    return {"block_size": _block(machine, behaviour, said),
-            "gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said),
+    is_sized = parameters.kv_cache_memory_bytes is not None     # no share of memory beside it
+    return {**({} if kv_dtype is None else {"kv_cache_dtype": kv_dtype}),
+            "block_size": _block(machine, behaviour, said),
+            **({} if is_sized else {"gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said)}),
             **_batch(parameters, machine, behaviour, backend in BATCHED_EXPERTS),
             "scheduler_reserve_full_isl": Default(behaviour.reserves_full_text, said),
             "async_scheduling": Default(is_async, f"{said}{why}")}
+
+
+def _kv_dtype(machine: Machine, said: str) -> Default | None:
+    """Return the format of kv_cache_dtype = "auto"; None: the checkpoint's or model's.
+
+    Source: vLLM 0.33.0 and 0.32.0, vllm/model_executor/models/config.py (GlmMoeDsaForCausalLM); 0.10 has no GLM-5.
+    """
+    model, card = machine.model, machine.card
+    if machine.kv_cache_dtype != "auto" or model is None or card is None or card.major != 10 or not is_glm_5(model):
+        return None
+    declared = model.quantization.kv_cache_dtype if model.quantization is not None else None
+    return None if declared else Default("fp8_e4m3", f"{machine.on_card(said)}: GLM-5 on compute capability 10.x")
 
 
 def completed(parameters: VllmParameters) -> VllmParameters:

@@ -4,11 +4,9 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
-from simulator.domain.server_defaults.cards import as_card
-from simulator.domain.server_defaults.vllm import is_gpt_oss
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.adapters import Adapters
-from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
+from simulator.latency.overheads.capture import CudaGraphParameters, card_and_model, sizes_of
 from simulator.latency.overheads.drafter import Drafter
 from simulator.latency.overheads.encoder import Encoder
 from simulator.latency.overheads.graphs import Graphs
@@ -65,19 +63,11 @@ def _with_graphs(parameters, deployment, model):
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
     layers = deployment.model.num_layers if deployment is not None else 0
     drafts = _drafts(parameters)
-    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, *_card_and_model(deployment))
+    sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, *card_and_model(deployment))
     launch = _launching(given, deployment, model, mode, parameters.max_num_batched_tokens > max(sizes, default=0))
     if mode == "none" and launch.us == 0 and not launch.notes:
         return model
     return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
-
-
-def _card_and_model(deployment) -> tuple[bool, bool]:
-    """Return whether the card is of compute capability 10.x, and whether the model is gpt-oss."""
-    if deployment is None:
-        return False, False
-    card = deployment.accelerator and as_card(deployment.accelerator)
-    return card is not None and card.major == 10, is_gpt_oss(deployment.model)
 
 
 def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:

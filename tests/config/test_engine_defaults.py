@@ -139,6 +139,83 @@ def test_running_requests_of_sglang_follow_from_its_pool(engine_of, blocks, expe
     assert engine_of(keys).parameters.max_running_requests == expected
 
 
+@pytest.mark.parametrize(("keys", "expected"), [
+    ({"engine.max_model_len": 100_000}, 2129),      # 512 x 415,909 tokens of the pool / 100,000
+    ({"engine.max_model_len": 4096}, 4096), ({
+        "hardware.name": "rtx-4090", "engine.max_model_len": 1024, "engine.mem_fraction_static": 0.65}, None)])
+def test_running_requests_of_sglang_follow_from_the_pool_that_it_plans(engine_of, write, keys, expected):
+    keys = {"engine.scheduler": "sglang"} | keys
+    found = engine_of(keys).parameters.max_running_requests
+    tokens = Site(load_experiment(write(PLAIN), keys)).num_gpu_blocks
+
+    assert found == (tokens // 2 if expected is None else expected)
+    assert expected is not None or 200 < found < 2048
+
+
+QWEN = {"engine.scheduler": "sglang", "model.name": "qwen3-next-80b-a3b", "hardware.name": "h100-sxm-80gb",
+        "topology.tensor_parallel": 4}
+
+
+@pytest.mark.parametrize(("keys", "slots_each"), [
+    ({}, 5), ({"engine.disable_overlap_schedule": True}, 3), ({"engine.enable_prefix_caching": False}, 1)])
+def test_recurrent_states_of_sglang_have_slots_in_a_share_of_its_memory(engine_of, write, keys, slots_each):
+    site = Site(load_experiment(write(PLAIN), QWEN | keys))
+    # a rank of four: 2 x 16 + 32 heads of 128 in three taps of 2 bytes, 8 states of 128 x 128 in float32; 36 layers
+    slot = 36 * ((2 * 16 + 32) * 128 // 4 * 3 * 2 + 32 // 4 * 128 * 128 * 4)
+    free = site.memory.budget_bytes - site.memory.weights_bytes
+    slots = int((free * 0.9 / 1.9 - slot) // slot)
+
+    assert site.memory.state_bytes == (slots + 1) * slot
+    assert engine_of(QWEN | keys).parameters.max_running_requests == slots // slots_each
+    assert engine_of(QWEN | keys | {"engine.num_gpu_blocks": 900_000}).parameters.max_running_requests == (
+        slots // slots_each)
+
+
+def test_more_running_requests_than_states_have_slots_for_are_refused(write):
+    with pytest.raises(InputErrors, match="to which SGLang lowers 500: use max_running_requests <= 145"):
+        Site(load_experiment(write(PLAIN), QWEN | {"engine.max_running_requests": 500})).check()
+
+
+@pytest.mark.parametrize(("keys", "dtype", "why"), [
+    ({}, "fp8_e4m3", "vLLM 0.33 on B200 SXM (HGX) 180GB: GLM-5 on compute capability 10.x"),
+    ({"engine.vllm_version": "0.32"}, "fp8_e4m3", "GLM-5 on compute capability 10.x"),
+    ({"hardware.name": "h200-sxm-141gb"}, "auto", "default"),
+    ({"hardware.name": "rtx-pro-6000-server"}, "auto", "default"),
+    ({"model.kv_cache_dtype": "bfloat16"}, "bfloat16", "overrides"),
+    ({"model.name": "glm-5-nvfp4"}, "auto", "default"),                 # it declares fp8 itself
+    ({"model.name": "deepseek-v3.2"}, "auto", "default"), ({"model.name": "deepseek-v3"}, "auto", "default"),
+    ({"engine.scheduler": "sglang"}, "fp8_e4m3", "sparse attention"),
+    ({"engine.scheduler": "sglang", "model.name": "deepseek-v3.2"}, "fp8_e4m3", "sparse attention"),
+    ({"engine.scheduler": "sglang", "hardware.name": "h200-sxm-141gb"}, "bfloat16", "sparse attention"),
+    ({"engine.scheduler": "sglang", "model.name": "deepseek-v3"}, "auto", "default"),
+    ({"engine.scheduler": "tensorrt_llm"}, "auto", "default")])
+def test_an_automatic_kv_format_is_that_of_the_engine_on_the_card(write, keys, dtype, why):
+    base = {"model.name": "glm-5-fp8", "hardware.name": "b200-sxm-180gb", "topology.tensor_parallel": 8}
+    experiment = load_experiment(write(PLAIN), base | keys)
+
+    assert experiment.model.kv_cache_dtype == dtype
+    assert why in experiment.origins.of(("model", "kv_cache_dtype"))
+
+
+def test_an_automatic_kv_format_sizes_the_cache_of_glm_5(write):
+    # 78 layers, per token 576 elements and 132 bytes of the indexer: one byte an element on Blackwell, two on Hopper
+    bytes_of = {card: Site(load_experiment(write(PLAIN), {
+        "model.name": "glm-5-fp8", "hardware.name": card, "topology.tensor_parallel": 8})).memory.kv_bytes_per_token
+        for card in ("b200-sxm-180gb", "h200-sxm-141gb")}
+
+    assert bytes_of == {"b200-sxm-180gb": 78 * (576 + 132), "h200-sxm-141gb": 78 * (2 * 576 + 132)}
+
+
+def test_defaults_of_tensorrt_llm_are_its_own_unless_given(write):
+    experiment = load_experiment(write(PLAIN), {"engine.scheduler": "tensorrt_llm", "engine.max_num_tokens": 4096})
+    values = {key: (getattr(experiment.engine.parameters, key), experiment.origins.of(("engine", key)))
+              for key in ("max_batch_size", "max_num_tokens", "free_gpu_memory_fraction")}
+
+    said = "TensorRT-LLM: its default on every card"
+    assert values == {"max_batch_size": (2048, said), "max_num_tokens": (4096, "overrides"),
+                      "free_gpu_memory_fraction": (0.9, said)}
+
+
 @pytest.mark.parametrize(("keys", "tokens"), [
     ({}, 16), ({"model.kv_cache_dtype": "fp8"}, 64), ({"model.name": "deepseek-v3.2"}, 64),
     ({"hardware.name": "b200-sxm-180gb", "model.kv_cache_dtype": "fp8"}, 16),       # the backend is not known there

@@ -140,11 +140,11 @@ def test_weights_that_do_not_fit_are_refused_with_the_arithmetic():
     with pytest.raises(DoesNotFit) as refusal:
         real("llama-3.1-70b", "h100-sxm-80gb")
 
-    # 70.55e9 weights x 2 bytes; 79.19 GiB x 0.9; 8192 x (2 x 8192 + 3 x 28672) x 2, counts of 256 x 128,256 logits, 0.5
-    # and 0.24 GiB: 1.68 + 0.14 + 0.54 + 0.26; a block 16 x 320 KiB
+    # 70.55e9 weights x 2 bytes; 79.19 GiB x 0.9; 8192 x (2 x 8192 + 3 x 28672) x 2, counts of 256 x 128,256 logits,
+    # 0.24 GiB: 1.68 + 0.14 + 0.26, no graphs; a block 16 x 320 KiB
     assert str(refusal.value) == (
         "llama-3.1-70b: weights need 141.1 GB, 1 x 85.5 GB at 0.9 leave 76.5 GB, activations and other reserves take "
-        "2.6 GB: no room for one KV block of 5.2 MB per 16 tokens; use tensor_parallel >= 2 or dtype = int4")
+        "2.1 GB: no room for one KV block of 5.2 MB per 16 tokens; use tensor_parallel >= 2 or dtype = int4")
 
 
 def test_a_request_that_does_not_fit_is_refused_with_the_longest_that_does():

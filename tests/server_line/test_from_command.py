@@ -44,6 +44,31 @@ def test_the_environment_says_whether_graphs_are_taken_off(capsys, setting, more
     assert experiment["engine"]["cuda_graphs"].get("memory_gib") == gib
 
 
+def test_a_size_of_the_kv_cache_replaces_the_share_of_memory(capsys, tmp_path):
+    line = f"{LLAMA} --max-model-len 8k --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 10G"
+    status, experiment, lists = translated(capsys, line)
+    file = tmp_path / "sized.toml"
+    file.write_text(lists["experiment"], encoding="utf-8")
+    exported = (cli.main(["export", str(file), "--as", "vllm"]), capsys.readouterr().out)[1]
+    cli.main(["validate", str(file)])
+
+    assert status == 0
+    assert experiment["engine"]["kv_cache_memory_bytes"] == 10 * 2**30
+    assert "gpu_memory_utilization" not in experiment["engine"]
+    assert lists["without_effect"] == [["--gpu-memory-utilization", "0.5"]]
+    assert "--kv-cache-memory-bytes 10737418240" in exported and "--gpu-memory-utilization" not in exported
+    assert "engine.num_gpu_blocks = 5120\n" in capsys.readouterr().out         # of 2 MiB: 10 GiB
+
+
+def test_blocks_replace_a_size_of_the_kv_cache(capsys):
+    status, experiment, lists = translated(
+        capsys, f"{LLAMA} --max-model-len 8k --kv-cache-memory-bytes 10G --num-gpu-blocks-override 4000")
+
+    assert status == 0
+    assert experiment["engine"]["num_gpu_blocks"] == 4000 and "kv_cache_memory_bytes" not in experiment["engine"]
+    assert [row[0] for row in lists["without_effect"]] == ["--kv-cache-memory-bytes"]
+
+
 def test_flags_go_to_their_lists(capsys):
     line = f"{LLAMA} -tp 2 --max-num-seqs 64 --port 8000 --stream-interval 4 --swa-bounded-replay"
     status, experiment, lists = translated(capsys, line)

@@ -95,6 +95,7 @@ SCHEDULERS = {
         "long_prefill_token_threshold": acts(0, 16),
         "long_prefill_token_threshold_adaptive": acts(False, True, engine__long_prefill_token_threshold=16),
         "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
+        "kv_cache_memory_bytes": acts(2**28, 2**33, **PLANNED),
         "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
         "vllm_version": acts("0.10", "0.32", **CHUNKED),
         "prefill_schedule_interval": acts(1, 5, engine__vllm_version="0.33", topology__replicas=1),

@@ -1,6 +1,8 @@
 """Default values with the rules that set them, and the facts that the rules depend on."""
 from typing import Any, NamedTuple
 
+import msgspec
+
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.server_defaults.cards import Card
 
@@ -21,7 +23,7 @@ class Machine(NamedTuple):
     """The facts of a pool that a server's defaults depend on.
 
     card, model, max_model_len : None: not known. topology : `config.experiment.Topology`.
-    kv_cache_dtype : of [model], "auto" included.
+    kv_cache_dtype : of [model], "auto" included. deployment : `Deployment`; None: not known, or faulty.
     """
 
     card: Card | None
@@ -30,6 +32,14 @@ class Machine(NamedTuple):
     topology: Any
     role: str = "both"
     kv_cache_dtype: str = "auto"
+    deployment: Any = None
+
+    def with_kv(self, default: Default | None) -> "Machine":
+        """Return these facts with a default of kv_cache_dtype."""
+        if default is None:
+            return self
+        deployment = self.deployment and msgspec.structs.replace(self.deployment, kv_cache_dtype=default.value)
+        return self._replace(kv_cache_dtype=default.value, deployment=deployment)
 
     def on_card(self, engine: str) -> str:
         """Return the engine on its card, in prose."""

@@ -93,6 +93,15 @@ def is_gpt_oss(model: ModelSpec) -> bool:
     return model.attention.sinks
 
 
+def is_glm_5(model: ModelSpec) -> bool:
+    """Return whether a model is of GLM-5's architecture, GlmMoeDsaForCausalLM.
+
+    No other one has an indexer of sparse attention beside values of 256 elements.
+    """
+    attention = model.attention
+    return attention.backend == "mla" and attention.indexer is not None and attention.value_head_dim == 256
+
+
 class Captured(NamedTuple):
     """The options of a server that the sizes of its CUDA graphs depend on.
 

@@ -24,7 +24,7 @@ class Fit(NamedTuple):
     kv_tokens : KV capacity of the replica, all ranks together. sequences : of max_model_len that fit at once, on all
     ranks.
     rule : by which the engine gives memory to KV, with its share. lines : the arithmetic of the memory plan.
-    report : the engine's own lines on its KV cache, of one rank.
+    report : the engine's own lines on its KV cache, of one rank. site : its facts.
     """
 
     gpus: int
@@ -38,6 +38,7 @@ class Fit(NamedTuple):
     rule: str = ""
     lines: tuple[str, ...] = ()
     report: tuple[str, ...] = ()
+    site: Site | None = None
 
 
 class Asked(NamedTuple):
@@ -107,7 +108,7 @@ def _fit(asked: Asked, gpus: int, ways: dict[str, int]) -> Fit:
     size = plan.kv_size
     return Fit(gpus, ways, None, plan.max_model_len, plan.loaded_bytes / GB, plan.workspace_bytes / GB,
                size.tokens * ranks, size.concurrency * ranks, plan.share.rule, tuple(site.explain()),
-               tuple(site.kv_lines))
+               tuple(site.kv_lines), site)
 
 
 def _bare(fault: str, asked: Asked) -> str:

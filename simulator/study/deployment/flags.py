@@ -25,6 +25,7 @@ NUMBERS = {         # key -> flag that takes its value
     "engine.block_size": "--block-size",
     "engine.prefix_match_unit": "--prefix-match-unit",
     "engine.gpu_memory_utilization": "--gpu-memory-utilization",
+    "engine.kv_cache_memory_bytes": "--kv-cache-memory-bytes",
     "engine.num_gpu_blocks": "--num-gpu-blocks-override",
     "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",
     "engine.policy": "--scheduling-policy",
@@ -81,7 +82,7 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
     flags = Flags([], {"engine.scheduler", "engine.vllm_version"})
     known = {key: _value(pool, key) for key in ALWAYS} | values
     for key, flag in NUMBERS.items():
-        if key in known and key not in absent:
+        if known.get(key) is not None and key not in absent:
             _say(flags, key, flag, _text(known[key]))
     _say(flags, "engine.max_model_len", "--max-model-len", str(site.max_model_len))
     for key, flag in SWITCHES.items():

@@ -147,7 +147,8 @@ def _say_checkpoint(keyed: Keyed, checkpoint: Checkpoint, machine: Machine) -> N
 def _say_estimate(keyed: Keyed, environment: Mapping[str, str]) -> None:
     """Take from the environment that vLLM takes nothing off for CUDA graphs."""
     mode = keyed.keys.get("engine.cuda_graphs.mode", ("none", ""))[0]
-    if environment.get(ESTIMATES) == "0" and mode != "none" and "engine.num_gpu_blocks" not in keyed.keys:
+    is_sized = {"engine.num_gpu_blocks", "engine.kv_cache_memory_bytes"} & keyed.keys.keys()
+    if environment.get(ESTIMATES) == "0" and mode != "none" and not is_sized:
         keyed.keys["engine.cuda_graphs.memory_gib"] = (0.0, f"environment: {ESTIMATES}")
 
 
@@ -173,7 +174,8 @@ def lists_of(served: list[Served]) -> Lists:
                 _add(lists.not_modelled, (flag, _text(value), server.keyed.left[key]))
             elif key in server.keyed.taken:
                 _add(lists.taken, (flag, _text(value), server.keyed.taken[key]))
-            elif (effect := effect_of(key)) is None or (row and row.get("default") == value):
+            elif key in server.keyed.idle or (row and row.get("default") == value) or (
+                    (effect := effect_of(key)) is None):
                 _add(lists.without_effect, (flag, _text(value)))
             else:
                 _add(lists.not_modelled, (flag, _text(value), effect))

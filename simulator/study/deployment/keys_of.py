@@ -2,7 +2,6 @@
 import re
 from typing import Any, NamedTuple
 
-from simulator.domain.server_defaults.sglang import LEAST_RUNNING
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -21,6 +20,7 @@ PLACES_OF_VLLM = {
     "engine.max_model_len": "model.max_model_len",
     "engine.block_size": "after_load.block_size",
     "engine.gpu_memory_utilization": "cache.gpu_memory_utilization",
+    "engine.kv_cache_memory_bytes": "cache.kv_cache_memory_bytes",
     "engine.num_gpu_blocks": "cache.num_gpu_blocks_override",
     "engine.enable_prefix_caching": "cache.enable_prefix_caching",
     "engine.prefix_match_unit": "cache.prefix_match_unit",
@@ -58,16 +58,18 @@ class Keyed(NamedTuple):
     """Keys of a pool.
 
     keys : key -> (value, comment). taken : flag -> our key. left : flags without a key, with their effects.
+    idle : flags without effect beside others.
     """
 
     keys: dict[str, tuple[Any, str]]
     taken: dict[str, str]
     left: dict[str, str]
+    idle: set[str]
 
 
 def keys_of(engine: str, version: str, answer: Answer, checkpoint: Checkpoint) -> Keyed:
     """Return the keys of one server."""
-    keyed = Keyed({}, {}, {})
+    keyed = Keyed({}, {}, {}, set())
     _say_model(keyed, answer, checkpoint, engine)
     if engine == "vllm":
         _say_vllm(keyed, version, answer, checkpoint)
@@ -136,6 +138,7 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
             _say(keyed, key, answer, place)
     _say(keyed, "engine.max_model_len", answer, "model.max_model_len")
     _take(keyed, answer, "max_model_len", "engine.max_model_len")
+    _say_size(keyed)
     if "after_load" not in answer.values:
         _say(keyed, "engine.block_size", answer, "cache.block_size")
     if _value(answer, "model.max_model_len") > checkpoint.max_len:
@@ -146,6 +149,15 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
     _say_graphs(keyed, answer)
     _say_drafts(keyed, answer, checkpoint)
     _say_others(keyed, answer)
+
+
+def _say_size(keyed: Keyed) -> None:
+    """Leave one of the keys that size the KV cache: blocks replace bytes, and bytes the share of memory."""
+    size_bytes = "kv_cache_memory_bytes"
+    for size, idle in (("num_gpu_blocks", size_bytes), (size_bytes, "gpu_memory_utilization")):
+        if f"engine.{size}" in keyed.keys and keyed.keys.pop(f"engine.{idle}", None) is not None:
+            keyed.taken.pop(idle, None)
+            keyed.idle.add(idle)
 
 
 def _say_experts(keyed: Keyed, answer: Answer) -> None:
@@ -247,8 +259,6 @@ def _say_sglang(keyed: Keyed, answer: Answer) -> None:
         if values[place] is not False:
             _say(keyed, key, answer, place)
         _take(keyed, answer, place, key)
-    if values["max_running_requests"] is None:
-        keyed.keys["engine.max_running_requests"] = (LEAST_RUNNING, "engine: 2048 to 4096, by the size of the pool")
     keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], _comment(
         answer, "disable_radix_cache"))
     for flag, key in FLAGS_OF_SGLANG.items():

@@ -1,4 +1,5 @@
 """A plan: layouts that fit, the studies over them, and the deployment that answers the question."""
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ MOST_AT_ONCE = 12               # GPUs: with more, rates are searched for on PAR
 PART_GPUS = 8
 MOST_LENGTHENED = 3             # times that a study is run, each with twice the requests, where its runs were too short
 MOST_AT_FULL_SIZE = 2           # deployments, the best on a part
+NUMBERED = re.compile(r"\d+")      # reasons that differ in numbers are one
 STUDIES = (STUDY, LARGEST, f"{PART}{STUDY}", f"{PART}{LARGEST}", ROUTERS, SERVER_STUDY)      # with a folder of results
 ROUTER = "cluster.routing.policy"
 
@@ -133,6 +135,7 @@ class Planner:
                  server: Server | None = None):
         self._question, self._directory, self._runner, self._server = question, directory, runner, server
         self._may_replace = may_replace
+        self._why_not: dict[str, str] = {}          # name of a family that was tried -> why it is no experiment; or ""
 
     def plan(self, sizes: tuple[int, ...] | None, is_split: bool, routers: tuple[str, ...]) -> Plan:
         """Return the plan.
@@ -157,7 +160,7 @@ class Planner:
         count = num_requests(question, rate or max(each.rungs[-1].rate for each in families), True)
         self._write(EXPERIMENT, experiment_text(question, count))
         self._write(STUDY, study_text(question, STUDY, [families[0].rungs[0]], True, count))
-        families, notes = self._runner.possible(self._directory / STUDY, families)
+        notes = []
         if question.requests.output == 1 and is_split:
             notes.append("prefill and decode are not separated: an answer of one token ends with its prompt")
         if self._server is not None and self._server.unmodelled:
@@ -171,7 +174,7 @@ class Planner:
             made = made._replace(routers=self._routers(made, routers))
         if self._server is not None and not made.is_stopped:
             made = made._replace(server=self._as_it_is(self._server, made.rate or rate or 1.0))
-        return made
+        return made._replace(notes=(*made.notes, *self._reasons()))
 
     def _fitting(self, sizes: tuple[int, ...] | None) -> tuple[list[Fit], list[Unit]]:
         """Return all layouts of one replica, and those that fit."""
@@ -181,16 +184,33 @@ class Planner:
             layers = read_layers(str(path))
         asked = Asked(EXPERIMENT, layers, resolve(layers.copy()), -1)
         fits = all_fits(asked, self._question, sizes)
-        units = units_of(asked, self._question, fits)
+        units = units_of(self._question, fits)
         if not units:
             raise InputErrors(_nowhere(self._question, fits, least_that_fits(asked, self._question)))
         return fits, units
+
+    def _chosen(self, families: list[Family], rate: float | None) -> list[Family]:
+        """Return the families that are simulated: the best by prediction of those that are experiments."""
+        while True:
+            found = chosen([each for each in families if not self._why_not.get(each.name)], rate)
+            untried = [each for each in found if each.name not in self._why_not]
+            if not untried:
+                return found
+            self._why_not |= {each.name: self._runner.why_not(self._directory / STUDY, each) for each in untried}
+
+    def _reasons(self) -> list[str]:
+        """Return why families are no experiments; of reasons that differ in numbers the first."""
+        reasons: dict[str, str] = {}
+        for name, why in self._why_not.items():
+            if why:
+                reasons.setdefault(NUMBERED.sub("", why), f"{name}: not simulated: {why}")
+        return list(reasons.values())
 
     def _fewest(self, families: list[Family], rate: float, count: int) -> StudyRun:
         """Run the study of the fewest GPUs of each family that hold the rate."""
         file = self._directory / STUDY
         ended, asked = self._runner.searched(
-            file, [Fewest(each, rate) for each in chosen(families, rate)], lambda deployments: self._write(
+            file, [Fewest(each, rate) for each in self._chosen(families, rate)], lambda deployments: self._write(
                 STUDY, study_text(self._question, STUDY, deployments, True, count), True))
         return StudyRun(file, asked, True, ended)
 
@@ -199,7 +219,7 @@ class Planner:
         gpus = self._part(families)
         part = families if gpus == self._question.gpus else [_within(each, gpus) for each in families
                                                              if each.rungs[0].gpus <= gpus]
-        deployments = [each.rungs[-1] for each in chosen(part, None)]
+        deployments = [each.rungs[-1] for each in self._chosen(part, None)]
         count = num_requests(self._question, max(each.rate for each in deployments), False)
         first = name if gpus == self._question.gpus else f"{PART}{name}"
         for _ in range(MOST_LENGTHENED):

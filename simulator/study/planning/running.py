@@ -1,5 +1,4 @@
 """Runs the studies of a plan: the largest rate of each deployment, or the fewest GPUs of each layout for a rate."""
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -8,7 +7,7 @@ from simulator.assembly.assemble import prepare
 from simulator.errors import InputErrors
 from simulator.study.planning.deployments import Deployment, Family
 from simulator.study.sweep.laboratory import Laboratory
-from simulator.study.sweep.study_file import read_study
+from simulator.study.sweep.study_file import Study, read_study
 from simulator.study.telling.said import Said
 from simulator.study.tuning import tune_table
 from simulator.study.tuning.candidates import candidates_of
@@ -22,7 +21,6 @@ from simulator.study.tuning.tune_table import TuneTable
 
 STEP_DOWN, MOST_STEPS_DOWN = 0.96, 6    # of a rate that all GPUs are expected to hold
 ONE_REQUEST = {"workload.num_requests": 1}
-NUMBERED = re.compile(r"\d+")      # sentences that differ in numbers are one
 STEP = 1.1                      # of the predicted rate, from a deployment that misses to the next
 
 
@@ -54,6 +52,7 @@ class Runner:
 
     def __init__(self, num_processes: int, stop: Callable[[], bool]):
         self._num_processes, self._stop = num_processes, stop
+        self._of_points: Study | None = None        # read once, to tell whether points are experiments
 
     def whole(self, file: Path) -> Ended:
         """Run all candidates of a study file, and write its results.
@@ -77,23 +76,21 @@ class Runner:
         write_all(question, findings, results, directory)
         return Ended(question, findings, results, trier.said, is_stopped)
 
-    def possible(self, file: Path, families: list[Family]) -> tuple[list[Family], list[str]]:
-        """Return the families that are experiments, and why others are none.
+    def why_not(self, file: Path, family: Family) -> str:
+        """Return why a family is no experiment; "": it is one.
 
         Parameters
         ----------
         file : a study file, with any points.
         """
-        study, kept, reasons = self._read(file).study, [], {}
-        for family in families:
-            try:
-                made = candidates_of(study, [family.rungs[0].point | ONE_REQUEST])
-                prepare(made.kept[0].experiment)
-                kept.append(family)
-            except InputErrors as errors:
-                why = errors.faults[0].removeprefix(f"{file}: ").removeprefix("of 1 candidates: ")
-                reasons.setdefault(NUMBERED.sub("", why), f"{family.name}: not simulated: {why}")
-        return kept, list(reasons.values())
+        if self._of_points is None:
+            self._of_points = self._read(file).study
+        try:
+            made = candidates_of(self._of_points, [family.rungs[0].point | ONE_REQUEST])
+            prepare(made.kept[0].experiment)
+        except InputErrors as errors:
+            return errors.faults[0].removeprefix(f"{file}: ").removeprefix("of 1 candidates: ")
+        return ""
 
     def searched(self, file: Path, searches: Sequence["Steps"],
                  write: Callable[[list[Deployment]], None]) -> tuple[Ended, list[Deployment]]:

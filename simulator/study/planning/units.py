@@ -11,14 +11,10 @@ from typing import Any, NamedTuple
 
 from simulator.assembly.latency import latency_model
 from simulator.assembly.site import Site
-from simulator.config.layers import Layers
-from simulator.config.load import resolve
-from simulator.config.models import model_of
 from simulator.domain.facts import load_accelerator, reach_of
 from simulator.errors import InputErrors
 from simulator.study.capacity.fit import Asked, Fit, fits
 from simulator.study.planning.question import Question
-from simulator.study.sweep.study_file import laid_over
 
 SERVER = 8                      # accelerators; tensor-parallel groups of more take a scale-up fabric
 WIDER = 8                       # times the smallest unit that fits: units larger than that are not tried
@@ -72,9 +68,9 @@ def all_fits(asked: Asked, question: Question, allowed: tuple[int, ...] | None) 
     return found
 
 
-def units_of(asked: Asked, question: Question, found: list[Fit]) -> list[Unit]:
+def units_of(question: Question, found: list[Fit]) -> list[Unit]:
     """Return the layouts that fit, with predicted rates."""
-    return [Unit(each, _rates(asked, question, each)) for each in found if each.refusal is None]
+    return [Unit(each, _rates(question, each)) for each in found if each.refusal is None]
 
 
 def least_that_fits(asked: Asked, question: Question) -> Fit | None:
@@ -86,24 +82,13 @@ def least_that_fits(asked: Asked, question: Question) -> Fit | None:
     return None
 
 
-def has_experts(asked: Asked) -> bool:
-    """Return whether the model is a mixture of experts."""
-    return model_of(asked.of(asked.base).model).moe is not None
-
-
-def layers_with(asked: Asked, assignment: dict) -> Layers:
-    """Return the layers of the experiment under an assignment."""
-    return laid_over(asked.layers, assignment)
-
-
 def _sizes(gpus: int) -> list[int]:
     powers = [1 << power for power in range(gpus.bit_length())]
     return sorted({*powers, *(each for each in range(1, 2 * SERVER + 1) if gpus % each == 0)})
 
 
-def _rates(asked: Asked, question: Question, fit: Fit) -> dict[str, float]:
-    experiment = resolve(layers_with(asked, {f"topology.{name}": degree for name, degree in fit.ways.items()}))
-    site = Site(experiment).check()
+def _rates(question: Question, fit: Fit) -> dict[str, float]:
+    site = fit.site
     model, requests = latency_model(site), question.requests
     try:
         alone_s = sum(model.predict([chunk], [], 1) for chunk in _chunks(site, requests.prompt))

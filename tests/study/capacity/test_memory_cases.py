@@ -72,8 +72,9 @@ def test_the_padding_is_told(asked):
 # ---- what max_num_batched_tokens takes
 
 def test_more_batched_tokens_leave_less(asked):
-    # vLLM issue 48322: 9.3 % of the tokens
-    engine = "max_model_len = 16384\nmax_num_batched_tokens = {}\nmax_num_seqs = 256\ngpu_memory_utilization = 0.92"
+    # vLLM issue 48322: 9.3 % of the tokens; it does not say how much graphs took
+    engine = ("max_model_len = 16384\nmax_num_batched_tokens = {}\nmax_num_seqs = 256\ngpu_memory_utilization = 0.92\n"
+              "cuda_graphs = {{memory_gib = 0.5}}")
     few, many = (blocks_of(asked("validate", "qwen3-8b", "rtx-4090", engine=engine.format(tokens))[1])
                  for tokens in (2048, 8192))
 
@@ -97,7 +98,34 @@ def test_without_graphs_there_is_no_estimate_of_them(asked):
     _, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine='cuda_graphs = {mode = "none"}')
 
     assert "CUDA graphs" not in told
-    assert blocks_of(told) - plain == 2**29 / 2**21         # 0.5 GiB in blocks of 2 MiB
+    # 51 sizes up to 512, each in pieces and whole, of 32 layers, in blocks of 2 MiB
+    assert blocks_of(told) - plain == pytest.approx(2 * 51 * 32 * 0.29 / 2, abs=1)
+
+
+SIZED = "max_model_len = 8192\nkv_cache_memory_bytes = {}"
+
+
+def test_a_size_of_the_kv_cache_is_that_of_each_accelerator(asked):
+    found = [asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=SIZED.format(2**33) + more) for more in (
+        "", "\n[topology]\ntensor_parallel = 2", "\n[topology]\npipeline_parallel = 2")]
+
+    assert [blocks_of(told) for _, told in found] == [2**33 / 2**21, 2 * 2**33 / 2**21, 2 * 2**33 / 2**21]
+    assert "CUDA graphs" not in found[0][1] and "of it kv_cache_memory_bytes = KV cache" in found[0][1]
+
+
+@pytest.mark.parametrize(("engine", "words"), [
+    (SIZED.format(2**36 + 2**33), ("leave no room for 16.1 GB of weights", "use kv_cache_memory_bytes <= 6")),
+    (SIZED.format(2**30 - 2**20), ("one request of max_model_len = 8192 tokens needs", "use max_model_len <= 8160")),
+    (SIZED.format(2**20), ("no room for one KV block",)),
+    (SIZED.format(2**30) + "\ngpu_memory_utilization = 0.9", ("gpu_memory_utilization: expected none beside",)),
+    (SIZED.format(2**30) + "\nnum_gpu_blocks = 900", ("num_gpu_blocks: expected none beside",)),
+    (SIZED.format(2**30) + "\ncuda_graphs = {memory_gib = 1}", ("nothing is taken off",)),
+    (SIZED.format(2**30) + '\nvllm_version = "0.10"', ("vLLM 0.10.1 has no such argument",))])
+def test_a_size_that_cannot_be_is_refused(asked, engine, words):
+    status, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=engine)
+
+    assert status == 2
+    assert all(word in told for word in words), told
 
 
 def test_the_exchange_of_tokens_takes_its_buffers(asked):
@@ -187,12 +215,16 @@ def test_fit_offers_none_of_them(asked):
 # ---- neighbours
 
 def test_adapters_have_slots(asked):
-    plain = blocks_of(asked("validate", "llama-3.1-8b", "h100-sxm-80gb")[1])
-    _, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine="lora = {max_loras = 8, rank = 64}")
+    graphs, lora = "cuda_graphs = {{memory_gib = {}}}\n", "lora = {max_loras = 8, rank = 64}"
+    plain = blocks_of(asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=graphs.format(1))[1])
+    _, told = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=graphs.format(1) + lora)
+    _, derived = asked("validate", "llama-3.1-8b", "h100-sxm-80gb", engine=lora)
 
     # 8 x 64 x 2 bytes x 32 layers x (7 x 4096 + 4096 + 2 x 1024 + 4096 + 3 x 14336) = 2.68 GB; a block has 2 MiB
     assert "- weights of adapters" in told
     assert (plain - blocks_of(told)) * 2**21 == pytest.approx(8 * 64 * 2 * 32 * 81_920, abs=2**22)
+    # each graph is captured with adapters as well
+    assert blocks_of(told) - blocks_of(derived) == pytest.approx((4 * 51 * 32 * 0.29 - 1024) / 2, abs=1)
 
 
 @pytest.mark.parametrize("hardware", ["t4", "l4", "b300-sxm-288gb", "gb300", "mi355x", "tpu-v5e", "gaudi3"])
