@@ -61,6 +61,8 @@ class Moe(Part):
     router_bias: bool = False                   # a bias per expert, also the load-balancing correction of DeepSeek-V3
     num_groups: Positive = 1                    # of experts that follow one another: see experts/eplb.py
 
+    has_experts = True
+
     def __post_init__(self):
         if self.num_experts % self.num_groups:
             raise ValueError(f"num_groups = {self.num_groups} does not divide num_experts = {self.num_experts}")
@@ -77,6 +79,11 @@ class Moe(Part):
         """All shared experts as one network, or None."""
         size = self.shared_intermediate_size
         return Mlp(intermediate_size=size, gated=self.gated) if size else None
+
+    @property
+    def dense_parts(self) -> tuple[Part, ...]:
+        """Parts beside the routed experts that see every token."""
+        return (self.shared_expert,) if self.shared_expert else ()
 
     def router_parameters(self, hidden_size: int) -> int:
         """Count router, its bias and the shared gate; unquantised, on every rank."""
