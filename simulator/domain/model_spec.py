@@ -24,6 +24,7 @@ class SlidingAttention(Part):
 
     window: Positive
     chunked: bool = False                       # Llama-4: the aligned chunk a token is in, not the last tokens
+    num_heads: Count = 0
     num_kv_heads: Count = 0
     head_dim: Count = 0
     key_is_value: bool = False
@@ -128,6 +129,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     norms_per_layer: Annotated[int, Meta(ge=0, le=8)] = 2
     norm_bias: bool = False                     # LayerNorm with bias; else one vector a norm
     embedding_norm: bool = False                # a norm right after the embedding
+    learned_positions: Count = 0                # rows of a table of positions, added to the embedding
     lm_head_bias: bool = False
     dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
@@ -308,6 +310,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     # Weights of one norm over the hidden size, and of the input embedding.
     norm_parameters = property(lambda self: self.hidden_size * (2 if self.norm_bias else 1))
     embedding_parameters = property(lambda self: self.vocab_size * self.hidden_size)
+    position_parameters = property(lambda self: self.learned_positions * self.hidden_size)
 
     @property
     def lm_head_parameters(self) -> int:
@@ -322,7 +325,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def num_parameters(self) -> int:
         """Weights of the decoder, without vision tower and MTP modules."""
-        norms = self.norm_parameters * (1 + self.embedding_norm)
+        norms = self.norm_parameters * (1 + self.embedding_norm) + self.position_parameters
         layers = sum(len(numbers) * layer.num_parameters(self.hidden_size, self.norm_parameters)
                      for layer, numbers in self.kinds.items())
         return self.embedding_parameters + self.lm_head_parameters + norms + layers

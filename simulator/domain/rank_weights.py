@@ -67,7 +67,7 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
               for kind, layers_alike in layer_kinds(model, layers).items()]
     plain = sum(count[2] for count in counts)
     if has_embedding:
-        plain += model.norm_parameters * model.embedding_norm
+        plain += model.norm_parameters * model.embedding_norm + model.position_parameters
     if has_head:
         plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))

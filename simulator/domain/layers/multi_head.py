@@ -20,6 +20,7 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
     output_bias: bool = False
     qk_norm: Literal["none", "head", "full"] = "none"     # one weight per head_dim, or per element of all heads
     output_gate: bool = False                   # the query projection is doubled: a gate on the attention output
+    head_gate: bool = False                     # one gate per head on the attention output
     sinks: bool = False                         # one learned logit per head
     key_is_value: bool = False                  # values are the unnormalised keys: no value projection
 
@@ -43,8 +44,9 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
         """Return the projections q (with its gate), k, v and o."""
         queries = self.num_heads * self.head_dim * (2 if self.output_gate else 1)
         values = 0 if self.key_is_value else self.num_kv_heads * self.value_dim
+        gate = [Matrix("gate", self.num_heads, hidden_size)] if self.head_gate else []
         return [Matrix("q", queries, hidden_size), Matrix("k", self.num_kv_heads * self.head_dim, hidden_size),
-                Matrix("v", values, hidden_size), Matrix("o", hidden_size, self.num_heads * self.value_dim)]
+                Matrix("v", values, hidden_size), Matrix("o", hidden_size, self.num_heads * self.value_dim), *gate]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, biases, query and key norms, sinks."""
@@ -56,7 +58,8 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
 
     def windowed(self, change) -> "MultiHeadAttention":
         """Return the attention of sliding layers, which may have heads of their own."""
-        return replace(self, num_kv_heads=change.num_kv_heads or self.num_kv_heads, sinks=change.sinks or self.sinks,
+        return replace(self, num_heads=change.num_heads or self.num_heads, sinks=change.sinks or self.sinks,
+                       num_kv_heads=change.num_kv_heads or self.num_kv_heads,
                        head_dim=change.head_dim or self.head_dim, key_is_value=change.key_is_value)
 
     def shard(self, tensor_parallel: int) -> "MultiHeadAttention":

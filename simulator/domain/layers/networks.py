@@ -10,6 +10,7 @@ class Mlp(Part):
     intermediate_size: Positive
     gated: bool = True                          # SwiGLU, GeGLU: three matrices; else two
     bias: bool = False
+    activation_weights: Count = 0               # learned numbers of the activation, as of xIELU
 
     between_kernels = 2                         # norm, activation
 
@@ -24,7 +25,7 @@ class Mlp(Part):
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections and biases."""
         bias = ((self.num_matrices - 1) * self.intermediate_size + hidden_size) * self.bias
-        return self.matrix_parameters(hidden_size) + bias
+        return self.matrix_parameters(hidden_size) + bias + self.activation_weights
 
     def products(self, hidden: int) -> list[Product]:
         """Return the products up, with the gate, and down."""
