@@ -155,7 +155,7 @@ def merged(table: dict) -> dict:
 
 
 def first_of(table: dict, names: Iterable[str]) -> dict:
-    """Return the first of `names` that is there and not null, as a table of at most one."""
+    """Return the first of `names` that is there and not null, as a table."""
     return next(({name: table[name]} for name in names if table.get(name) is not None), {})
 
 

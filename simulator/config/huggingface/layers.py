@@ -62,7 +62,7 @@ def standard(keys: Keys, count: int) -> Layers:
 def windowed(implied: int) -> Layout:
     """Layers slide if sliding_window is a number; absent: `implied`.
 
-    All of them, or those that layer_types list.
+    All layers then, or those in layer_types.
     """
     def layout(keys: Keys, count: int) -> Layers:
         window = keys.number(Key("sliding_window", 0)) if "sliding_window" in keys.table else implied
