@@ -128,6 +128,8 @@ class Moe(Part):
     zero_experts: Count = 0                     # beside num_experts, which the router may pick and which do nothing
     hash_vocabulary: Count = 0                  # tokens of a table that gives a token's experts; 0: the router picks
 
+    has_experts = True
+
     def __post_init__(self):
         choice = self.num_experts + self.zero_experts
         faults = {
@@ -182,6 +184,11 @@ class Moe(Part):
     def expert_parameters(self, hidden_size: int) -> int:
         """Count all weights of one routed expert."""
         return self.expert.num_parameters(self.expert_width(hidden_size))
+
+    @property
+    def dense_parts(self) -> tuple[Part, ...]:
+        """Parts beside the routed experts that see every token."""
+        return tuple(part for part in (self.shared_expert, self.latent) if part)
 
     def router_parameters(self, hidden_size: int) -> int:
         """Count router, its bias and the shared gate; unquantised, on every rank."""
