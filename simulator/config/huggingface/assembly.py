@@ -5,19 +5,22 @@ from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.keys import HIDDEN_SIZE, Keys
 from simulator.config.huggingface.layers import Layers
 from simulator.config.huggingface.lowering import LayerNames, lowered, used
-from simulator.config.huggingface.networks import Experts, layers_with_experts, most_frequent, read_moe
+from simulator.config.huggingface.networks import LINEAR, Experts, layers_with_experts, most_frequent, read_moe
 
 
 def assembled(keys: Keys, family: Family, count: int) -> dict:
     """Return the tables of parts, and the keys that place them, of all layers."""
-    layers, per_layer = family.layout(keys, count), keys.of_layers(count)
+    layers = family.layout(keys, count)
+    per_layer = layers.per_layer or keys.of_layers(count)
     per_layer = per_layer if len(per_layer) == count else per_layer * count
     tables: dict[str, dict] = {"sliding_attention": layers.sliding, "linear_attention": layers.linear}
     parts = dict(layers.parts)
     mixers = _mixers(per_layer, family, layers, tables, parts)
     networks = _networks(keys, per_layer, family, layers, tables, parts)
     norms = layers.norms or _norms(keys, family, networks)
-    found = [LayerNames(*names) for names in zip(mixers, networks, norms, strict=True)]
+    found = [LayerNames(*names, layers.around) for names in zip(mixers, networks, norms, strict=True)]
+    if any(LINEAR in each for each in networks):
+        parts[LINEAR] = {"linear": {}}
     common = max(dict.fromkeys(norms), key=norms.count)
     names = used(found)
     kept = names | ({"attention"} if "sliding_attention" in names else set())
@@ -30,9 +33,6 @@ def _mixers(per_layer: list[Keys], family: Family, layers: Layers, tables: dict,
     """Return the names of each layer's mixers; attention of other sizes than the most frequent one goes to `parts`."""
     count = len(per_layer)
     names = [layers.names(letter) for letter in (layers.letters * count)[:count]]
-    if layers.attention is not None:
-        tables["attention"] = layers.attention
-        return names
     read = _once(lambda keys: family.attention(keys, family))
     full = [read(keys) for keys, each in zip(per_layer, names, strict=True) if "attention" in each]
     sliding = [read(keys) for keys, each in zip(per_layer, names, strict=True) if "sliding_attention" in each]

@@ -1,6 +1,8 @@
 """[attention] of a model from its config.json, by kind."""
 from simulator.config.huggingface import layers
-from simulator.config.huggingface.keys import Key, Keys
+from simulator.config.huggingface.keys import HEADS, Key, Keys
+
+INDEXER, SPARSE, RATIO = "+indexer", "+sparse", "+ratio"        # facts of one layer, that a layout knows
 
 
 def multi_head(keys: Keys, family) -> dict:
@@ -39,11 +41,17 @@ def latent(keys: Keys, family) -> dict:
     }
 
 
+def gated_latent(keys: Keys, family) -> dict:
+    """Read latent attention that may have a gate on its output."""
+    gate = "full" if keys.flag(Key("mla_use_output_gate", False)) else "none"
+    return latent(keys, family) | {"output_gate": gate}
+
+
 def latent_sparse(keys: Keys, family) -> dict:
     """Read latent attention with an indexer."""
     indexer = {"num_heads": keys.number(Key("index_n_heads")), "head_dim": keys.number(Key("index_head_dim")),
                "top_k": keys.number(Key("index_topk"))}
-    return latent(keys, family) | {"indexer": indexer}
+    return latent(keys, family) | {"indexer": indexer | keys.get(INDEXER, {})}
 
 
 
@@ -62,3 +70,28 @@ def gemma4(keys: Keys, family) -> dict:
         "num_kv_heads": keys.number(Key("num_global_key_value_heads", attention["num_kv_heads"])),
         "head_dim": keys.number(Key("global_head_dim", 512)),
         "key_is_value": keys.flag(Key("attention_k_eq_v", False))}
+
+
+def block_sparse(keys: Keys, family) -> dict:
+    """Read MiniMax-M3's attention: block-sparse where the layout says so."""
+    attention, sparse = multi_head(keys, family), keys.get("sparse_attention_config", {})
+    if not keys.get(SPARSE):
+        return attention
+    inner = keys.below("sparse_attention_config", sparse)
+    return attention | {
+        "kind": "msa", "index_heads": inner.number(Key("sparse_num_index_heads")),
+        "index_head_dim": inner.number(Key("sparse_index_dim")),
+        "sparse_block": inner.number(Key("sparse_block_size", 128)),
+        "top_k_blocks": inner.number(Key("sparse_topk_blocks"))}
+
+
+def compressed(keys: Keys, family) -> dict:
+    """Read DeepSeek-V4's attention, of the ratio that the layout gives."""
+    ratio = keys.get(RATIO, 0)
+    indexer = {"num_heads": keys.number(Key("index_n_heads")), "head_dim": keys.number(Key("index_head_dim")),
+               "top_k": keys.number(Key("index_topk"))}
+    return {
+        "kind": "csa_hca", "num_heads": keys.number(HEADS), "head_dim": keys.number(Key("head_dim")),
+        "rope_head_dim": keys.number(Key("qk_rope_head_dim")), "query_rank": keys.number(Key("q_lora_rank")),
+        "output_rank": keys.number(Key("o_lora_rank")), "output_groups": keys.number(Key("o_groups")),
+        "window": keys.number(Key("sliding_window", 128)), "ratio": ratio, "indexer": indexer if ratio == 4 else None}

@@ -123,7 +123,7 @@ class Keys:
         lists = {name: value for name, value in lists.items() if len(value) == count}
         if not lists:
             return [self]
-        return [self._with({name: value[layer] for name, value in lists.items()}) for layer in range(count)]
+        return [self.changed({name: value[layer] for name, value in lists.items()}) for layer in range(count)]
 
     def below(self, name: str, table: dict) -> "Keys":
         """Return the keys of a table inside, with the same faults."""
@@ -131,7 +131,8 @@ class Keys:
         inner.faults = self.faults
         return inner
 
-    def _with(self, changes: dict) -> "Keys":
+    def changed(self, changes: dict) -> "Keys":
+        """Return the keys with some of other values, and the same faults."""
         return self.below("", self.table | changes)
 
     def _name(self, key: Key) -> str:

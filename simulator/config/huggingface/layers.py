@@ -25,7 +25,8 @@ class Layers(NamedTuple):
     mixers : names of the mixers of more letters. parts : their tables in [parts].
     networks : names of the networks of each layer; None: by the keys of experts.
     norms : of each layer; None: the family's.
-    attention : [attention]; None: as the family reads it.
+    per_layer : the keys as each layer has them, beyond what lists of numbers say; None: the same in all.
+    around : names of the parts around the others of each layer.
     """
 
     letters: str = "F"
@@ -35,7 +36,8 @@ class Layers(NamedTuple):
     parts: dict[str, dict] = MappingProxyType({})
     networks: list[tuple[str, ...]] | None = None
     norms: list[int] | None = None
-    attention: dict | None = None
+    per_layer: list[Keys] | None = None
+    around: tuple[str, ...] = ()
 
     def names(self, letter: str) -> tuple[str, ...]:
         """Return the names of the mixers of a letter."""
@@ -181,29 +183,26 @@ def nemotron_h(keys: Keys, count: int) -> Layers:
 def granite_hybrid(keys: Keys, count: int) -> Layers:
     """Granite 4: Mamba-2, and attention where layer_types say so."""
     letters = _listed(keys, count) or "F"
-    return Layers(letters, None, _bamba(keys, keys.number(Key("mamba_n_groups", 1))) if "L" in letters else None)
+    return Layers(letters, None, _bamba(keys, keys.number(Key("mamba_n_groups", 1)), True) if "L" in letters else None)
 
 
 def falcon_h1(keys: Keys, count: int) -> Layers:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
-    linear = _bamba(keys, keys.number(Key("mamba_n_groups", 1)))
+    linear = _bamba(keys, keys.number(Key("mamba_n_groups", 1)), False)
     if (width := keys.number(Key("mamba_d_ssm", 0))) and width != linear["num_heads"] * linear["head_dim"]:
         keys.fault("mamba_d_ssm", f"expected mamba_n_heads x mamba_d_head = {linear['num_heads']} x "
                                   f"{linear['head_dim']}, found {width}")
     return Layers("B", None, linear, mixers={"B": ("attention", "linear_attention")})
 
 
-def _bamba(keys: Keys, groups: int) -> dict:
+def _bamba(keys: Keys, groups: int, norm: bool) -> dict:
     """Read Mamba-2 under the names of Bamba, as Granite 4 and Falcon-H1 have it."""
     return {"kind": "mamba2", "num_heads": keys.number(Key("mamba_n_heads", 128)),
             "head_dim": keys.number(Key("mamba_d_head", 64)), "num_groups": groups,
             "state_size": keys.number(Key("mamba_d_state", 256)), "conv_kernel": keys.number(Key("mamba_d_conv", 4)),
-            "conv_bias": keys.flag(Key("mamba_conv_bias", True)), "state_dtype": keys.get("mamba_ssm_cache_dtype")}
-
-
-def longcat(keys: Keys, count: int) -> Layers:
-    """LongCat-Flash: two attentions, two dense networks, experts across both."""
-    return Layers("D", mixers={"D": ("attention", "attention")}, networks=[("mlp", "mlp", "moe")] * count)
+            "conv_bias": keys.flag(Key("mamba_conv_bias", True)), "state_dtype": keys.get("mamba_ssm_cache_dtype"),
+            "projection_bias": keys.flag(Key("mamba_proj_bias", False)),
+            "output_norm": keys.flag(Key("mamba_rms_norm", norm))}
 
 
 def head_dim(keys: Keys, heads: int, default: int | None) -> int:

@@ -12,6 +12,7 @@ class LayerNames(NamedTuple):
     mixers: tuple[str, ...]
     networks: tuple[str, ...]
     norms: int
+    around: tuple[str, ...] = ()
 
 
 def lowered(layers: list[LayerNames], norms: int) -> dict:
@@ -21,11 +22,11 @@ def lowered(layers: list[LayerNames], norms: int) -> dict:
 
 def used(layers: list[LayerNames]) -> set[str]:
     """Return the names of parts that some layers have."""
-    return {name for layer in layers for name in (*layer.mixers, *layer.networks)}
+    return {name for layer in layers for name in (*layer.mixers, *layer.networks, *layer.around)}
 
 
 def _pattern(layers: list[LayerNames], norms: int) -> dict | None:
-    if any(layer.norms != norms or layer.mixers not in LETTERS for layer in layers):
+    if any(layer.norms != norms or layer.mixers not in LETTERS or layer.around for layer in layers):
         return None
     letters = "".join(LETTERS[layer.mixers] for layer in layers)
     networks = [layer.networks for layer in layers]
@@ -67,7 +68,7 @@ def _kinds(layers: list[LayerNames], norms: int) -> list[dict]:
     found: dict[LayerNames, list[int]] = {}
     for number, layer in enumerate(layers):
         found.setdefault(layer, []).append(number)
-    return [{"layers": numbers, "parts": [*layer.mixers, *layer.networks]}
+    return [{"layers": numbers, "parts": [*layer.mixers, *layer.networks, *layer.around]}
             | ({} if layer.norms == norms else {"norms": layer.norms}) for layer, numbers in found.items()]
 
 

@@ -7,6 +7,8 @@ from simulator.config.words import show
 
 MLP_LAYER_TYPES = {"dense": False, "sparse": True, "moe": True, "hash_moe": True}
 Number = Key | int
+LINEAR = "linear"                               # a projection in place of a network or attention
+EXPERTS_BESIDE = "+experts"                     # of one layer's experts, that a layout knows
 PER_TOKEN = Key("num_experts_per_tok|num_experts_per_token|moe_topk|moe_k|moe_top_k|top_k_experts|experts_per_token")
 COUNT = Key("num_experts|n_routed_experts|num_local_experts|moe_num_experts")
 SHARED = Key("n_shared_experts|num_shared_experts|num_shared_expert|moe_num_shared_experts", 0, least=0)
@@ -48,7 +50,10 @@ def read_moe(keys: Keys, experts: Experts) -> dict:
         "expert_bias": experts.bias,
         "router_bias": keys.flag(experts.router_bias),
         "num_groups": keys.number(experts.groups),
-    }
+        "latent_size": keys.number(Key("moe_latent_size|routed_expert_hidden_size", 0, least=0)),
+        "latent_norm": keys.flag(Key("latent_moe_use_norm", False)),
+        "zero_experts": keys.number(Key("zero_expert_num", 0, least=0)),
+    } | keys.get(EXPERTS_BESIDE, {})
 
 
 def layers_with_experts(keys: Keys, experts: Experts, count: int) -> set[int]:

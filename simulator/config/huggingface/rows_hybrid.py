@@ -1,9 +1,17 @@
 """Families with latent attention, states, or windows with heads of their own; sources: see `families`."""
-from simulator.config.huggingface import layers
-from simulator.config.huggingface.attention import gemma4, latent, latent_sparse, with_value_head_dim
+from simulator.config.huggingface import layers, layouts
+from simulator.config.huggingface.attention import (
+    block_sparse,
+    compressed,
+    gated_latent,
+    gemma4,
+    latent,
+    latent_sparse,
+    with_value_head_dim,
+)
 from simulator.config.huggingface.family import BIAS, Family
 from simulator.config.huggingface.keys import KV_NAMES, Key
-from simulator.config.huggingface.networks import FIRST_DENSE, SHARED_SIZE, Experts
+from simulator.config.huggingface.networks import FIRST_DENSE, SHARED, SHARED_SIZE, Experts
 from simulator.config.huggingface.rows_dense import LLAMA, OLMO2, QWEN3
 from simulator.config.huggingface.rows_experts import DEEPSEEK_MOE, DEEPSEEK_MOE_V3, GROUPS, QWEN2_MOE
 
@@ -39,11 +47,20 @@ NEMOTRON_H = Family(
     mlp_gated=False, mlp_bias=Key("mlp_bias", False),
     experts=Experts(Key("n_routed_experts", 0), gated=False, router_bias=True, groups=GROUPS,
                     shared_size=Key("moe_shared_expert_intermediate_size", 0, least=0)),
-    refused=("moe_latent_size",))
+)
 MIMO_V2 = Family(
     with_value_head_dim, layout=layers.mimo, qkv_bias=BIAS,
     experts=Experts(Key("n_routed_experts"), router_bias=True, num_shared=Key("n_shared_experts", 0, least=0),
                     groups=GROUPS))
+DEEPSEEK_V4 = Family(compressed, layout=layouts.ratios, mlp_size=Key("moe_intermediate_size"),
+                     experts=DEEPSEEK_MOE_V3)
+KIMI_LINEAR = Family(gated_latent, layout=layouts.kimi, experts=Experts(
+    num_shared=SHARED, router_bias=True, groups=Key("num_expert_group", 1)))
+MINIMAX_M3 = Family(
+    block_sparse, layout=layouts.sparse, qk_norm="head", qk_norm_key=Key("use_qk_norm", True),
+    output_gate=Key("attention_output_gate", False), mlp_size=Key("dense_intermediate_size"),
+    experts=Experts(Key("num_local_experts"), size=Key("intermediate_size"), shared_size=SHARED_SIZE,
+                    router_bias=Key("use_routing_bias", True)))
 GRANITE_HYBRID = LLAMA._replace(
     layout=layers.granite_hybrid, tie=Key("tie_word_embeddings", True), mlp_size=Key("shared_intermediate_size"),
     experts=Experts(Key("num_local_experts", 0), size=Key("intermediate_size"), shared_size=SHARED_SIZE))
@@ -53,6 +70,8 @@ HYBRID = {
     "DeepseekV2ForCausalLM": DEEPSEEK_V2,
     "DeepseekV32ForCausalLM": DEEPSEEK_V32,
     "DeepseekV3ForCausalLM": DEEPSEEK_V3,
+    "DeciLMForCausalLM": LLAMA._replace(layout=layouts.blocks),
+    "DeepseekV4ForCausalLM": DEEPSEEK_V4,
     "FalconH1ForCausalLM": LLAMA._replace(
         layout=layers.falcon_h1, output_bias=Key("attention_bias", False)),
     "Gemma2ForCausalLM": GEMMA2,
@@ -63,12 +82,19 @@ HYBRID = {
     "GemmaForCausalLM": GEMMA,
     "Glm4MoeLiteForCausalLM": DEEPSEEK_V3._replace(experts=DEEPSEEK_MOE_V3._replace(
         num_shared=Key("n_shared_experts", 1, least=0), first_dense=Key(FIRST_DENSE, 1, least=0))),
-    "GlmMoeDsaForCausalLM": DEEPSEEK_V32,
+    "GlmMoeDsaForCausalLM": DEEPSEEK_V32._replace(layout=layouts.indexed),
     "GraniteMoeHybridForCausalLM": GRANITE_HYBRID,
+    "KimiK3ForConditionalGeneration": KIMI_LINEAR,
+    "KimiLinearForCausalLM": KIMI_LINEAR,
+    "LongcatFlashForCausalLM": DEEPSEEK_V2._replace(
+        layout=layouts.longcat, mlp_size=Key("ffn_hidden_size|intermediate_size"),
+        experts=Experts(size=Key("expert_ffn_hidden_size|moe_intermediate_size"), router_bias=True)),
     "KimiK25ForConditionalGeneration": DEEPSEEK_V3,
     "MiMoV2FlashForCausalLM": MIMO_V2,
     "MiniMaxForCausalLM": MINIMAX,
     "MiniMaxM1ForCausalLM": MINIMAX,
+    "MiniMaxM3SparseForCausalLM": MINIMAX_M3,
+    "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3,
     "MiniMaxText01ForCausalLM": MINIMAX,
     "NemotronHForCausalLM": NEMOTRON_H,
     "OlmoHybridForCausalLM": OLMO2._replace(layout=layers.delta_net),
