@@ -73,7 +73,7 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
     parts = [part.shard(ways.tensor_parallel) for part in dense_parts(layer)]
     count = sum(part.num_parameters(width) for part in parts) + layer.norms * model.norm_parameters
     if moe := layer.moe:
-        count += moe.experts_per_token * moe.expert.num_parameters(width) / ways.tensor_parallel
+        count += moe.experts_per_token * moe.expert_parameters(width) / ways.tensor_parallel
     count += STATES[method] * width**2
     if method == "eagle3":
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel

@@ -8,30 +8,38 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from simulator.domain.layer_spec import Attention, LinearAttention
+from simulator.domain.layer_spec import Around, Attention, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part
 from simulator.domain.layers.mixers import Mixer
-from simulator.domain.layers.networks import Mlp, Moe
+from simulator.domain.layers.networks import Linear, Mlp, Moe
 
 Number = Annotated[int, Meta(ge=0, lt=MAX_LAYERS)]
 
 
 class NamedPart(Part):
-    """A part that [[layer_kinds]] name: a mixer, a dense network or experts."""
+    """A part that [[layer_kinds]] name: a mixer, a network, or a part around these."""
 
     mixer: Attention | LinearAttention | None = None
     window: Count = 0                           # tokens that the mixer attends to; 0: the whole context
     chunked: bool = False                       # the window is the aligned chunk that a token is in
     mlp: Mlp | None = None
     moe: Moe | None = None
+    linear: Linear | None = None
+    around: Around | None = None
 
     def __post_init__(self):
-        if sum(part is not None for part in (self.mixer, self.mlp, self.moe)) != 1:
-            raise ValueError("expected one of mixer, mlp and moe")
+        parts = self.mixer, self.mlp, self.moe, self.linear, self.around
+        if sum(part is not None for part in parts) != 1:
+            raise ValueError("expected one of mixer, mlp, moe, linear and around")
         if (self.window or self.chunked) and (self.mixer is None or self.mixer.backend == "state"):
             raise ValueError(f"window = {self.window}: only a mixer that attends to a context has one")
         if self.chunked and not self.window:
             raise ValueError("chunked = true: window, the tokens of a chunk, is missing")
+
+    @property
+    def other(self) -> Part | None:
+        """The part that is no mixer."""
+        return self.mlp or self.moe or self.linear or self.around
 
 
 class LayerParts(Part):
@@ -71,8 +79,9 @@ class Layer(NamedTuple):
     """The parts of a layer, and its norms over the hidden size."""
 
     mixers: tuple[PlacedMixer, ...] = ()
-    networks: tuple[Mlp | Moe, ...] = ()
+    networks: tuple[Mlp | Moe | Linear, ...] = ()
     norms: int = 2
+    around: tuple[Part, ...] = ()
 
     @property
     def moe(self) -> Moe | None:
@@ -112,11 +121,11 @@ class Layer(NamedTuple):
         shared = [("shared_experts", part) for each in self.networks if each.has_experts
                   for part in each.dense_parts]
         return ([("attention", mixer.part) for mixer in self.mixers]
-                + [("mlp", part) for part in self.dense_networks] + shared)
+                + [("mlp", part) for part in self.dense_networks] + shared + [("around", part) for part in self.around])
 
     def num_parameters(self, hidden: int, norm_parameters: int) -> int:
         """Count its weights; `norm_parameters`: of one norm."""
-        parts = [mixer.part for mixer in self.mixers] + list(self.networks)
+        parts = [*(mixer.part for mixer in self.mixers), *self.networks, *self.around]
         return sum(part.num_parameters(hidden) for part in parts) + self.norms * norm_parameters
 
 

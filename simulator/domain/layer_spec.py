@@ -19,6 +19,18 @@ LINEAR_ATTENTION = {
     "short_conv": "simulator.domain.layers.short_conv:ShortConvolution",
 }
 
+# Around the parts of a layer, in place of a plain residual; beside the embedding of tokens.
+AROUND = {
+    "hyper_connections": "simulator.domain.layers.residuals:HyperConnections",
+    "attention_residuals": "simulator.domain.layers.residuals:AttentionResiduals",
+    "alt_up": "simulator.domain.layers.residuals:AltUp",
+    "per_layer_input": "simulator.domain.layers.residuals:PerLayerInput",
+}
+EMBEDDINGS = {
+    "per_layer": "simulator.domain.layers.embeddings:PerLayerEmbedding",
+    "ngram": "simulator.domain.layers.embeddings:NgramEmbedding",
+}
+
 
 def _any_of(kinds: dict[str, str]):
     """Return the union of the classes."""
@@ -27,3 +39,4 @@ def _any_of(kinds: dict[str, str]):
 
 
 Attention, LinearAttention = _any_of(ATTENTION), _any_of(LINEAR_ATTENTION)
+Around, Embedding = _any_of(AROUND), _any_of(EMBEDDINGS)

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
 from simulator.domain.layer_list import Layer, LayerParts, NamedPart, PlacedMixer, listed_faults
-from simulator.domain.layer_spec import Attention, LinearAttention
+from simulator.domain.layer_spec import Attention, Embedding, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
 from simulator.errors import InputErrors, KeyFault
@@ -62,7 +62,7 @@ class Quantization(Part):
         """Return whether a part of a layer stays in the model's dtype."""
         if self.unquantized is None:
             return False
-        layers = getattr(self.unquantized, part)
+        layers = getattr(self.unquantized, part, ())
         return layers == "all" or layer in layers
 
     @property
@@ -148,6 +148,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     moe: Moe | None = None
     parts: dict[str, NamedPart] = {}            # more parts of layers, for layer_kinds
     layer_kinds: tuple[LayerParts, ...] = ()    # empty: layer_pattern gives the layers
+    embeddings: tuple[Embedding, ...] = ()      # beside that of tokens
     quantization: Quantization | None = None
     published: Published | None = None
 
@@ -196,7 +197,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                      self.attention.windowed(change), change.window, change.chunked),
                  "linear_attention": self.linear_attention and PlacedMixer(self.linear_attention),
                  "mlp": self.mlp, "moe": self.moe}
-        found |= {name: PlacedMixer(part.mixer, part.window, part.chunked) if part.mixer else part.mlp or part.moe
+        found |= {name: PlacedMixer(part.mixer, part.window, part.chunked) if part.mixer else part.other
                   for name, part in self.parts.items()}
         return {name: part for name, part in found.items() if part is not None}
 
@@ -210,9 +211,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return tuple(kinds[pair] for pair in zip(self._pattern_types, self.feed_forward_types, strict=True))
         for kind in self.layer_kinds:
             parts = [named[name] for name in kind.parts]
-            layer = Layer(tuple(part for part in parts if isinstance(part, PlacedMixer)),
-                          tuple(part for part in parts if not isinstance(part, PlacedMixer)),
-                          self.norms_per_layer if kind.norms is None else kind.norms)
+            mixers = tuple(part for part in parts if isinstance(part, PlacedMixer))
+            others = [part for part in parts if not isinstance(part, PlacedMixer)]
+            layer = Layer(mixers, tuple(part for part in others if not part.is_around),
+                          self.norms_per_layer if kind.norms is None else kind.norms,
+                          tuple(part for part in others if part.is_around))
             for number in kind.layers:
                 found[number] = layer
         return tuple(found)
@@ -328,4 +331,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         norms = self.norm_parameters * (1 + self.embedding_norm) + self.position_parameters
         layers = sum(len(numbers) * layer.num_parameters(self.hidden_size, self.norm_parameters)
                      for layer, numbers in self.kinds.items())
-        return self.embedding_parameters + self.lm_head_parameters + norms + layers
+        beside = sum(each.num_parameters(self.hidden_size) for each in self.embeddings)
+        return (self.embedding_parameters + self.lm_head_parameters + norms + layers + beside
+                + self.around_head_parameters)
+
+    @property
+    def around_head_parameters(self) -> int:
+        """Weights that parts around layers have once in the model."""
+        around = dict.fromkeys(part for layer in self.kinds for part in layer.around)
+        return sum(part.head_parameters(self.hidden_size) for part in around)

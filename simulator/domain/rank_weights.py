@@ -68,8 +68,10 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
     plain = sum(count[2] for count in counts)
     if has_embedding:
         plain += model.norm_parameters * model.embedding_norm + model.position_parameters
+        plain += sum(each.rank_parameters(model.hidden_size, ways.tensor_parallel) for each in model.embeddings)
     if has_head:
         plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+        plain += model.around_head_parameters
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
     left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
     return RankWeights(
@@ -103,7 +105,7 @@ def _left(deployment: Deployment, layer: int) -> tuple[float, float]:
         matrices = sum(part.shard(ways.tensor_parallel).matrix_parameters(model.hidden_size)
                        for name, part in model.layers[layer].named_parts() if quantization.leaves(name, layer))
     if (moe := model.layers[layer].moe) and quantization.leaves("experts", layer):
-        experts = deployment.num_expert_slots * moe.expert.matrix_parameters(model.hidden_size) / ways.expert_ranks
+        experts = deployment.num_expert_slots * moe.expert_matrix_parameters(model.hidden_size) / ways.expert_ranks
     return matrices, experts
 
 
@@ -124,9 +126,10 @@ def _layer(deployment: Deployment, layer: Layer) -> tuple[float, float, float]:
         return matrices, 0.0, plain
     ranks = ways.expert_ranks
     slots = deployment.num_expert_slots
-    experts = slots * moe.expert.matrix_parameters(width) / ranks
-    biases = slots * moe.expert.num_parameters(width) / ranks - experts
-    return matrices, experts, plain + biases + moe.router_parameters(width)
+    experts = slots * moe.expert_matrix_parameters(width) / ranks
+    biases = slots * moe.expert_parameters(width) / ranks - experts
+    table = moe.table_bytes / deployment.activation_bytes
+    return matrices, experts, plain + biases + moe.router_parameters(width) + table
 
 
 def layer_kinds(model: ModelSpec, layers: range | None = None) -> dict[Layer, int]:

@@ -108,7 +108,7 @@ def test_two_sublayers_of_a_sort_count_twice():
      "first_dense_layers: [[layer_kinds]] give the layers"),
     ({"parts": {"a": {"mlp": {"intermediate_size": 1}}}}, "[parts] are of [[layer_kinds]], which are missing"),
     ({"parts": {"a": {"window": 3, "mlp": {"intermediate_size": 1}}}}, "window = 3: only a mixer"),
-    ({"parts": {"a": {}}}, "expected one of mixer, mlp and moe"),
+    ({"parts": {"a": {}}}, "expected one of mixer, mlp, moe, linear and around"),
     ({"parts": {"a": {"mixer": MAMBA}}, "layer_kinds": [{"layers": [0, 1, 2, 3], "parts": ["a"]}]},
      "[linear_attention] is missing"),
     ({"attention": None}, "attention: required key is missing"),

@@ -2,7 +2,7 @@
 from simulator.domain.layers.base import Matrix, Part, Positive, Product
 
 
-class PerLayerEmbedding(Part):
+class PerLayerEmbedding(Part, tag_field="kind", tag="per_layer"):
     """Rows with a share for each layer: Gemma-3n and Gemma-4 E.
 
     A projection of the hidden state is added to them. The layers' own weights are those of `residuals.PerLayerInput`.
@@ -24,6 +24,13 @@ class PerLayerEmbedding(Part):
         """Count all weights: table, projection, its norm."""
         return self.table_parameters + self.matrix_parameters(hidden_size) + self.width
 
+    def rank_parameters(self, hidden: int, tensor_parallel: int) -> float:
+        """Count the weights of a rank.
+
+        Words of the table and outputs of the projection are split.
+        """
+        return (self.table_parameters + self.matrix_parameters(hidden)) / tensor_parallel + self.width
+
     def products(self, hidden: int) -> list[Product]:
         """Return the product of the projection."""
         return [Product("per_layer_model_projection", self.row_elements, hidden)]
@@ -33,7 +40,7 @@ class PerLayerEmbedding(Part):
         return 5 * self.row_elements
 
 
-class NgramEmbedding(Part):
+class NgramEmbedding(Part, tag_field="kind", tag="ngram"):
     """Tables of hashed runs of 2 to `longest` tokens.
 
     Their rows are projected and averaged with the token's own embedding. Source: LongCat-Flash-Lite in vLLM 0.33,
@@ -62,6 +69,11 @@ class NgramEmbedding(Part):
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: tables and projections."""
         return self.table_parameters(hidden_size) + self.num_tables * (hidden_size // self.num_tables) * hidden_size
+
+    def rank_parameters(self, hidden: int, tensor_parallel: int) -> float:
+        """Count the weights of a rank: rows of the tables are split, projections whole."""
+        table = self.table_parameters(hidden)
+        return table / tensor_parallel + self.num_parameters(hidden) - table
 
     def products(self, hidden: int) -> list[Product]:
         """Return the products of the projections as one."""

@@ -196,6 +196,10 @@ class Moe(Part):
         choice = self.num_experts + self.zero_experts
         return choice * (hidden_size + self.router_bias) + hidden_size * self.shared_expert_gate
 
+    def router_product(self, hidden_size: int) -> Product:
+        """Return the product that scores experts, those that do nothing included."""
+        return Product("router", self.num_experts + self.zero_experts, hidden_size, is_quantized=False)
+
     def matrices(self, hidden_size: int) -> list[Matrix]:
         """Return the projections of experts, shared ones, and those around experts."""
         shared = self.shared_expert.matrices(hidden_size) if self.shared_expert else []

@@ -11,7 +11,13 @@ from simulator.domain.layers.base import Count, Matrix, Part, Positive, Product,
 class Whole(Part):
     """Base of parts that each rank holds whole."""
 
+    is_around = True
+
     between_kernels = property(lambda self: sum(each.kernels for each in self.small_operators))
+
+    def head_parameters(self, hidden: int) -> int:
+        """Count the weights of the scheme that a model has once."""
+        return 0
 
     def shard(self, tensor_parallel: int) -> "Whole":
         """Return the part."""
@@ -22,7 +28,7 @@ class Whole(Part):
         return [Product(each.name, each.outputs, each.inputs) for each in self.matrices(hidden) if each.outputs]
 
 
-class HyperConnections(Whole):
+class HyperConnections(Whole, tag_field="kind", tag="hyper_connections"):
     """Hyper-connections: a residual of `streams` vectors, mixed around each part.
 
     They are manifold-constrained in DeepSeek-V4. Weights are float32 and are never quantised. Source: arXiv
@@ -66,7 +72,7 @@ class HyperConnections(Whole):
         return self.sites * (3 * self.streams + 2) * hidden
 
 
-class AttentionResiduals(Whole):
+class AttentionResiduals(Whole, tag_field="kind", tag="attention_residuals"):
     """Each part reads a weighted sum of the outputs of blocks of layers before it.
 
     Source: Kimi-K3 in vLLM 0.33.
@@ -100,7 +106,7 @@ class AttentionResiduals(Whole):
         return 2 * (self.mean_blocks + 1) * hidden
 
 
-class AltUp(Whole):
+class AltUp(Whole, tag_field="kind", tag="alt_up"):
     """Alternating updates with a low-rank path beside attention (Laurel).
 
     Of `streams` residuals a layer computes one and corrects the others by it. Source: arXiv 2301.13310; Hugging Face's
@@ -146,7 +152,7 @@ class AltUp(Whole):
         return 4 * self.streams * hidden + 2 * hidden * (self.laurel_rank > 0)
 
 
-class PerLayerInput(Whole):
+class PerLayerInput(Whole, tag_field="kind", tag="per_layer_input"):
     """A layer's share of an embedding, gated by the hidden state and added to it.
 
     Source: Hugging Face's transformers, models/gemma3n and models/gemma4.

@@ -74,12 +74,12 @@ class Pricer:
         """
         deployment, ways = self._deployment, self._deployment.parallelism
         moe, peak = deployment.model.moe, deployment.accelerator.flops_per_s(deployment.expert_dtype) * 1e-9
-        rows = tokens * (moe.experts_per_token / ways.expert_parallel) * imbalance
+        rows = tokens * (moe.computed_per_token / ways.expert_parallel) * imbalance
         width = moe.intermediate_size * ways.expert_parallel / ways.expert_ranks
+        hidden = moe.expert_width(deployment.model.hidden_size)
         return self.law("experts", deployment.expert_dtype).ns(
-            peak, self._bandwidth, rows, needed, moe.expert.num_matrices * deployment.model.hidden_size * width,
-            deployment.expert_bytes, moved_between(
-                tokens, rows, deployment.model.hidden_size, moe.expert.num_matrices * width))
+            peak, self._bandwidth, rows, needed, moe.expert.num_matrices * hidden * width,
+            deployment.expert_bytes, moved_between(tokens, rows, hidden, moe.expert.num_matrices * width))
 
     def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
         """Return the costs of layers by law, given their costs by shares of peak."""
@@ -159,10 +159,11 @@ def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> n
     """Return the time of the products of every token, routers included, by rows of a rank."""
     total = np.zeros(len(rows))
     for layer, count in layer_kinds(model).items():
-        products = [product._replace(is_quantized=not deployment.leaves(name)) for name, part in layer.named_parts()
-                    for product in part.shard(deployment.parallelism.tensor_parallel).products(model.hidden_size)]
+        ways = deployment.parallelism.tensor_parallel
+        products = [product._replace(is_quantized=product.is_quantized and not deployment.leaves(name))
+                    for name, part in layer.named_parts() for product in part.shard(ways).products(model.hidden_size)]
         if moe := layer.moe:
-            products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))
+            products.append(moe.router_product(model.hidden_size))
         for product in products:
             total += count * pricer.product(product, rows)
     return total
