@@ -25,6 +25,8 @@ class Keys:
     def __init__(self, table: dict, file: str):
         text = table.get("text_config")
         self.table = table | text if isinstance(text, dict) else table
+        if table.get("quantization_config") is not None:        # of the whole model, as in vLLM
+            self.table = self.table | {"quantization_config": table["quantization_config"]}
         self.file = file
         self.faults: list[str] = []
 
