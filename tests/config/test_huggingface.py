@@ -175,7 +175,9 @@ def test_all_faults_are_reported_at_once(tmp_path):
     assert sorted(faults(tmp_path, config)) == [
         'hidden_size: expected an integer >= 1, found "4096"',
         "num_attention_heads: expected an integer >= 1, found 0",
-        'quantization_config.quant_method: unknown method "gpqt"; did you mean gptq?',
+        'quantization_config.quant_method: unknown method "gpqt"; did you mean gptq?; valid: awq, bitsandbytes, '
+        "compressed-tensors, experts_int8, fbgemm_fp8, fp8, gptq, inc, modelopt, mxfp4, mxfp8, quark, w8a8_fp8, "
+        "w8a8_int8",
         "tie_word_embeddings: expected true or false, found 1",
         'torch_dtype: expected one of float32, bfloat16, float16, found "float64"',
         "vocab_size: required key is missing",

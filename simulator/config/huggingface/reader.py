@@ -8,6 +8,7 @@ import msgspec
 from simulator.config.huggingface.assembly import assembled
 from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.family import Family
+from simulator.config.huggingface.formats import stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
 from simulator.config.huggingface.quantization import read_quantization
 from simulator.config.huggingface.vision import vision_parameters
@@ -45,10 +46,9 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
 
 
 def _with_quantization(table: dict, beside: Path) -> dict:
-    # ModelOpt before 0.31 wrote its format into a file of its own; vLLM (transformers_utils/config.py) reads it, too.
-    text = table.get("text_config")
-    stated = table.get("quantization_config") or (isinstance(text, dict) and text.get("quantization_config"))
-    return table if stated or not beside.is_file() else table | {"quantization_config": _table(beside)}
+    # ModelOpt before 0.31 wrote its format into a file of its own.
+    stated = stated_table(table) or (_table(beside) if beside.is_file() else None)
+    return table | {"quantization_config": stated} if stated is not None else table
 
 
 def _table(file: Path) -> dict:
