@@ -14,6 +14,8 @@ from simulator.domain.layer_list import Layer, LayerParts, NamedPart, PlacedMixe
 from simulator.domain.layer_spec import Attention, Embedding, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
+from simulator.domain.matrix_formats import HEAD, Layers, MainFormats, StoredMatrices, main_formats
+from simulator.domain.stored_format import Format
 from simulator.errors import InputErrors, KeyFault
 
 LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
@@ -30,8 +32,6 @@ class SlidingAttention(Part):
     key_is_value: bool = False
     sinks: bool = False
 
-
-Layers = Literal["all"] | tuple[Count, ...]
 
 
 class Unquantized(Part):
@@ -57,6 +57,18 @@ class Quantization(Part):
     scale_bits: Count = 0                       # bits of scale (and zero point) per group
     kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # of the checkpoint; None: the model's dtype
     unquantized: Unquantized | None = None      # parts in the scope that nevertheless stay in the model's dtype
+    # Formats of all quantised matrices, in place of scope and unquantized; the keys above then are of most weights.
+    matrices: tuple[StoredMatrices, ...] = ()
+
+    def __post_init__(self):
+        if self.matrices and self.unquantized:
+            raise ValueError("unquantized: [[quantization.matrices]] list all matrices that are quantised")
+
+    @classmethod
+    def of_format(cls, stored: Format | None) -> "Quantization | None":
+        """Return the quantisation of all matrices in one format."""
+        return stored and cls(method=stored.method, weight_dtype=stored.weight_dtype, group_size=stored.group_size,
+                              scale_bits=stored.scale_bits if stored.group_size else 0)
 
     def leaves(self, part: str, layer: int) -> bool:
         """Return whether a part of a layer stays in the model's dtype."""
@@ -297,6 +309,18 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def mixers(self) -> list[tuple]:
         """Each token mixer and the number of its layers."""
         return [(mixer.part, count) for mixer, count in self.placed_mixers]
+
+    @cached_property
+    def main_formats(self) -> MainFormats | None:
+        """The formats of most weights, where the checkpoint gives those of single matrices."""
+        rows = self.quantization.matrices if self.quantization else ()
+        return main_formats(self.layers, rows, self.hidden_size) if rows else None
+
+    @property
+    def head_format(self) -> Format | None:
+        """The format of the output head; None: the model's dtype."""
+        rows = self.quantization.matrices if self.quantization else ()
+        return next((row.format for row in rows if HEAD in row.names), None)
 
     def refuse_unpriced(self, backend: str, priced: tuple[str, ...]) -> None:
         """Raise InputErrors for token mixers with price keys that a latency backend lacks."""

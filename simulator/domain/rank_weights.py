@@ -6,6 +6,7 @@ import msgspec
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_list import Layer
 from simulator.domain.layers.base import Product
+from simulator.domain.matrix_formats import bytes_of, layer_formats
 from simulator.domain.model_spec import ModelSpec
 
 # vLLM pads the rows of embedding and output head to a multiple of 64 before it splits them over ranks
@@ -33,13 +34,20 @@ class RankWeights(msgspec.Struct, frozen=True, kw_only=True):
     matrix_bytes: float     # mean of one weight, its share of scales included; as are the next two
     expert_bytes: float
     unquantized_bytes: float
+    quantized_head_bytes: float | None = None       # of a weight of the output head; None: unquantized_bytes
+
+    @property
+    def head_bytes(self) -> float:
+        """Bytes of a weight of the output head."""
+        return self.unquantized_bytes if self.quantized_head_bytes is None else self.quantized_head_bytes
 
     @property
     def num_bytes(self) -> float:
         """Bytes stored."""
         head = 0.0 if self.is_head_shared else self.lm_head
-        plain = self.unquantized + self.embedding + head + self.vision
-        return self.matrices * self.matrix_bytes + self.expert_num_bytes + plain * self.unquantized_bytes
+        plain = self.unquantized + self.embedding + self.vision
+        stored = self.matrices * self.matrix_bytes + self.expert_num_bytes + plain * self.unquantized_bytes
+        return stored + head * self.head_bytes
 
     @property
     def expert_num_bytes(self) -> float:
@@ -73,7 +81,8 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
         plain += model.around_head_parameters
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
-    left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
+    matrix_bytes, expert_bytes = _mean_bytes(deployment, layers, matrices, experts)
+    head = model.head_format if deployment.quantization is model.quantization else None
     return RankWeights(
         matrices=matrices,
         experts=experts,
@@ -82,17 +91,45 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         lm_head=rows * has_head,
         is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
         vision=model.vision_parameters / ways.tensor_parallel * has_embedding,
-        matrix_bytes=_mean(matrices, deployment.matrix_bytes, left_matrices, deployment.activation_bytes),
-        expert_bytes=_mean(experts, deployment.expert_bytes, left_experts, deployment.activation_bytes),
-        unquantized_bytes=deployment.activation_bytes)
+        matrix_bytes=matrix_bytes,
+        expert_bytes=expert_bytes,
+        unquantized_bytes=deployment.activation_bytes,
+        quantized_head_bytes=head and head.stored_bytes(model.vocab_size, model.hidden_size) / (
+            model.vocab_size * model.hidden_size))
 
 
 def layer_bytes(deployment: Deployment, layer: int) -> float:
     """Return the bytes that one rank holds of a layer."""
+    if deployment.quantization and deployment.quantization.matrices:
+        plain = _layer(deployment, deployment.model.layers[layer])[2] * deployment.activation_bytes
+        return plain + sum(_listed_bytes(deployment, range(layer, layer + 1)))
     matrices, experts, plain = _layer(deployment, deployment.model.layers[layer])
     left_matrices, left_experts = _left(deployment, layer)
     return ((matrices - left_matrices) * deployment.matrix_bytes + (experts - left_experts) * deployment.expert_bytes
             + (plain + left_matrices + left_experts) * deployment.activation_bytes)
+
+
+def _mean_bytes(deployment: Deployment, layers: range, matrices: float, experts: float) -> tuple[float, float]:
+    """Return the bytes of a weight in the mean, of matrices and of experts of a rank."""
+    if deployment.quantization and deployment.quantization.matrices:
+        sums = _listed_bytes(deployment, layers)
+        return tuple(num_bytes / count if count else deployment.activation_bytes
+                     for num_bytes, count in zip(sums, (matrices, experts), strict=True))
+    left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
+    return (_mean(matrices, deployment.matrix_bytes, left_matrices, deployment.activation_bytes),
+            _mean(experts, deployment.expert_bytes, left_experts, deployment.activation_bytes))
+
+
+def _listed_bytes(deployment: Deployment, layers: range) -> tuple[float, float]:
+    """Return the bytes of matrices and of experts of a rank, whose formats a checkpoint gives one by one."""
+    model, ways, plain = deployment.model, deployment.parallelism, deployment.activation_bytes
+    matrices = experts = 0.0
+    for each in layer_formats(model.layers, deployment.quantization.matrices, layers):
+        matrices += each.count * sum(bytes_of(matrix, stored, plain) for _, matrix, stored in each.dense(
+            model.hidden_size, ways.tensor_parallel))
+        experts += each.count * sum(bytes_of(matrix, stored, plain) for matrix, stored in each.experts(
+            model.hidden_size)) * deployment.num_expert_slots / ways.expert_ranks
+    return matrices, experts
 
 
 def _left(deployment: Deployment, layer: int) -> tuple[float, float]:

@@ -25,22 +25,12 @@ EXPECTED = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {
 pytestmark = pytest.mark.skipif(not EXPECTED, reason=f"no {FILE}")
 
 # Models that are refused, and a part of the reason.
-REFUSED = {
-    "deepseek-v4-flash": "architectures", "deepseek-v4-pro": "architectures", "gemma-3n-e4b": "architectures",
-    "kimi-k3": "architectures", "llama-3_3-nemotron-super-49b-v1": "architectures", "longcat-flash": "architectures",
-    "minimax-m3-nvfp4": "architectures", "nvidia-nemotron-3-super-120b-a12b-fp8": "moe_latent_size",
-    "nvidia-nemotron-3-ultra-550b-a55b-bf16": "moe_latent_size", "qwen3.6-35b-a3b-nvfp4": "MIXED_PRECISION",
-}
+REFUSED = {"gemma-3n-e4b": "architectures"}
 # Counts that are known to be wrong.
 WRONG = {
-    "kv": {"glm-5.2", "glm-5.2-nvfp4"},
-    "parameters": {"falcon-h1-0.5b", "glm-5.2", "glm-5.2-nvfp4"},
-    "weights": {"deepseek-v3.1-nvfp4", "gemma-4-26b-a4b-nvfp4", "mistral-small-3.2-24b", "qwen2-vl-7b",
-                "qwen3-vl-2b-instruct", "qwen3-vl-4b-instruct", "qwen3-vl-30b-a3b-instruct", "qwen3.5-27b",
-                "qwen3.5-122b-a10b-nvfp4"},
     "vision": {"gemma-4-26b-a4b-nvfp4", "kimi-k2.5", "mistral-small-3.2-24b", "qwen2-vl-7b", "qwen3-vl-2b-instruct",
                "qwen3-vl-4b-instruct", "qwen3-vl-30b-a3b-instruct", "qwen3.5-27b", "qwen3.5-122b-a10b-nvfp4",
-               "qwen3.5-397b-a17b", "step-3.7-flash"},
+               "qwen3.5-397b-a17b", "step-3.7-flash", "minimax-m3-nvfp4", "qwen3.6-35b-a3b-nvfp4"},
 }
 TAKEN = [name for name, expected in EXPECTED.items() if name not in REFUSED and not expected.get("refusal_ok")]
 

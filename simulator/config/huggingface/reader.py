@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from simulator.config.huggingface.assembly import assembled
 from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.family import Family
-from simulator.config.huggingface.formats import stated_table
+from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
 from simulator.config.huggingface.quantization import read_quantization
 from simulator.config.huggingface.vision import vision_parameters
@@ -37,12 +38,22 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     keys = Keys(_with_quantization(_table(file), file.with_name("hf_quant_config.json")), str(file))
     family = _family(keys)
     fields = _model(keys, family)
-    if not keys.faults:
-        try:
-            return msgspec.convert(fields | {"name": file.resolve().parent.name}, ModelSpec)
-        except msgspec.ValidationError as error:
-            keys.faults.append(f"{file}: {error}")
-    raise InputErrors(dict.fromkeys(keys.faults))
+    model = _converted(keys, fields | {"name": file.resolve().parent.name})
+    quantization = read_quantization(keys, model) if model else read_formats(keys)
+    if keys.faults:
+        raise InputErrors(dict.fromkeys(keys.faults))
+    return replace(model, quantization=quantization)
+
+
+def _converted(keys: Keys, fields: dict) -> ModelSpec | None:
+    """Return the model of these fields; None: it has faults."""
+    if keys.faults:
+        return None
+    try:
+        return msgspec.convert(fields, ModelSpec)
+    except msgspec.ValidationError as error:
+        keys.faults.append(f"{keys.file}: {error}")
+        return None
 
 
 def _with_quantization(table: dict, beside: Path) -> dict:
@@ -98,8 +109,7 @@ def _model(keys: Keys, family: Family) -> dict:
         "num_mtp_layers": keys.number(family.num_mtp_layers),
         "vision_parameters": vision_parameters(keys),
     } | assembled(keys, family, num_layers)
-    quantization = read_quantization(keys)
-    return fields | ({"quantization": msgspec.to_builtins(quantization)} if quantization else {})
+    return fields
 
 
 def _num_layers(keys: Keys) -> int:

@@ -160,7 +160,7 @@ class Composer:
         """Return the times of a product over `rows`."""
         deployment = self.deployment
         dtype = deployment.matrix_dtype if product.is_quantized else deployment.activation_dtype
-        name = gemm_format(dtype, deployment.quantization if product.is_quantized else None)
+        name = gemm_format(dtype, deployment.matrix_quantization if product.is_quantized else None)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self.database.gemm(name, product.n, product.k, rows)
             times = times or self._stand_in(name, product, rows)
@@ -182,7 +182,7 @@ class Composer:
         deployment, ways = self.deployment, self.deployment.parallelism
         ranks, hidden = ways.expert_ranks, moe.expert_width(deployment.model.hidden_size)
         tokens = self.tokens * ways.token_ranks
-        dtype = gemm_format(deployment.expert_dtype, deployment.quantization)
+        dtype = gemm_format(deployment.expert_dtype, deployment.expert_quantization)
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
                 ranks // ways.expert_parallel, ways.expert_parallel)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -161,7 +161,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
         expert_decode_ns=expert_flops / rate.expert_decode_flops,
         expert_weights_ns=distinct_experts(deployment) * expert_bytes(weights, deployment) / rate.memory_bytes,
         head_sample_ns=2 * weights.lm_head / copies / rate.plain_flops,
-        head_weights_ns=weights.lm_head * weights.unquantized_bytes / rate.memory_bytes,
+        head_weights_ns=weights.lm_head * weights.head_bytes / rate.memory_bytes,
         sampler_sample_ns=(logits * SAMPLER_BYTES_PER_LOGIT / rate.memory_bytes
                            + _link_ns(deployment, rate, gather, ways.tensor_parallel)),
         full_attention=full,
