@@ -87,9 +87,9 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         unquantized_bytes=deployment.activation_bytes)
 
 
-def layer_bytes(deployment: Deployment, layer: int) -> float:
-    """Return the bytes that one rank holds of a layer."""
-    matrices, experts, plain = _layer(deployment, deployment.model.layers[layer])
+def layer_bytes(deployment: Deployment, layer: int, parts: Layer | None = None) -> float:
+    """Return the bytes that one rank holds of a layer; `parts` : in place of its own."""
+    matrices, experts, plain = _layer(deployment, parts or deployment.model.layers[layer])
     left_matrices, left_experts = _left(deployment, layer)
     return ((matrices - left_matrices) * deployment.matrix_bytes + (experts - left_experts) * deployment.expert_bytes
             + (plain + left_matrices + left_experts) * deployment.activation_bytes)
