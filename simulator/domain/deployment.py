@@ -18,6 +18,8 @@ from simulator.domain.matrix_formats import MainFormats
 from simulator.domain.model_spec import NAMED_FORMATS, ModelSpec, Quantization, named_format
 from simulator.domain.parallelism import Parallelism
 
+BLACKWELL = ("Blackwell", "Blackwell Ultra")    # architectures; with a scale-up link compute capability 10.x
+
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """A model, the accelerators it runs on, and how its numbers are stored."""
@@ -127,8 +129,9 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         """Return that `auto` follows the checkpoint, where it declares a format."""
         if self.kv_cache_dtype != "auto" or self.declared_kv_cache_dtype == "auto":
             return []
-        return [f"{self.model.name} declares a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it "
-                "so, as vLLM does"]
+        has_declared = self.quantization is not None and self.quantization.kv_cache_dtype
+        by = self.model.name + " declares" if has_declared else f"the attention of {self.model.name} has"
+        return [f"{by} a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it so, as vLLM does"]
 
     def leaves(self, part: str) -> bool:
         """Return whether a part stays in the model's dtype in most layers.
@@ -172,7 +175,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         draft model of speculative decoding shares the cache's format.
         """
         declared = self.quantization.kv_cache_dtype if self.quantization else None
-        return (declared or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+        return (declared or self._kernel_cache or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+
+    @property
+    def _kernel_cache(self) -> str | None:
+        """Format in which the kernels of attention keep the cache by default; None: the model's."""
+        card = self.accelerator
+        is_data_center = card is not None and card.architecture in BLACKWELL and card.scaleup_bytes_per_s > 0
+        return next((found for part, _, _ in self.model.attentions if (found := part.auto_cache(is_data_center))), None)
 
     @property
     def kv_cache_format(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import kv_layout, token_bytes
-from simulator.domain.layer_list import Layer
+from simulator.domain.layer_list import Layer, PlacedMixer
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.rank_weights import dense_parts, layer_bytes, rank_weights
 
@@ -23,12 +23,13 @@ STATES = {"eagle": 2, "eagle3": 3}
 class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes on one accelerator of the last pipeline stage.
 
-    num_kv_layers : layers that share kv_bytes_per_token evenly.
+    num_kv_layers : layers that share kv_bytes_per_token evenly. mixers : of each; (): they attend to all tokens.
     """
 
     weights_bytes: float
     kv_bytes_per_token: float
     num_kv_layers: int = 0
+    mixers: tuple[PlacedMixer, ...] = ()
 
 
 def of_draft_model(draft: Deployment) -> DrafterMemory:
@@ -42,7 +43,7 @@ def of_draft_model(draft: Deployment) -> DrafterMemory:
 
 
 def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
-    """Return the memory of MTP modules, each a layer like the model's last one.
+    """Return the memory of MTP modules, each a layer as `mtp_layer` has it.
 
     Each also has a projection of embedding and hidden state, which every rank holds whole, and 3 norms.
 
@@ -55,10 +56,24 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     if not model.num_mtp_layers:
         raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    last = layer_bytes(deployment, model.num_layers - 1)
-    return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * _token_bytes(deployment, model.layers[-1]),
-                         num_kv_layers=model.num_mtp_layers)
+    layer = mtp_layer(model)
+    num_bytes = layer_bytes(deployment, model.num_layers - 1, layer)
+    return DrafterMemory(weights_bytes=model.num_mtp_layers * (num_bytes + beside * deployment.activation_bytes),
+                         kv_bytes_per_token=model.num_mtp_layers * _token_bytes(deployment, layer),
+                         num_kv_layers=model.num_mtp_layers, mixers=layer.mixers)
+
+
+def mtp_layer(model: ModelSpec) -> Layer:
+    """Return the layer of a multi-token prediction module.
+
+    It attends as the model's last layer that does so, with an indexer of its own, and has the last network.
+    """
+    last, layers = model.layers[-1], model.layers[::-1]
+    mixers = next((layer.mixers for layer in layers if any(
+        mixer.kind != "linear_attention" for mixer in layer.mixers)), last.mixers)
+    networks = next((layer.networks for layer in layers if layer.networks), ())
+    mixers = tuple(mixer._replace(part=mixer.part.drafting) for mixer in mixers if mixer.kind != "linear_attention")
+    return Layer(mixers, networks, last.norms if last.mixers and last.networks else 2, last.around)
 
 
 def of_head(deployment: Deployment, method: str) -> DrafterMemory:

@@ -1,6 +1,6 @@
 """Formats of single matrices: in which layers a checkpoint stores them how, and the bytes that follow."""
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
@@ -47,7 +47,7 @@ class LayerFormats(NamedTuple):
                 yield matrix, self.formats.get(f"{EXPERTS}.{matrix.name}")
 
 
-def layer_formats(layers: tuple[Layer, ...], rows: tuple[StoredMatrices, ...],
+def layer_formats(layers: Mapping[int, Layer] | Sequence[Layer], rows: tuple[StoredMatrices, ...],
                   numbers: range | None = None) -> list[LayerFormats]:
     """Return the formats of layers, by default of all; equal ones together."""
     listed = [None if row.layers == "all" else frozenset(row.layers) for row in rows]

@@ -1,5 +1,6 @@
 """Weights on one accelerator: bytes for a memory plan, and bytes that an iteration reads."""
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -98,12 +99,13 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
             model.vocab_size * model.hidden_size))
 
 
-def layer_bytes(deployment: Deployment, layer: int) -> float:
-    """Return the bytes that one rank holds of a layer."""
+def layer_bytes(deployment: Deployment, layer: int, parts: Layer | None = None) -> float:
+    """Return the bytes that one rank holds of a layer; `parts` : in place of its own."""
+    parts = parts or deployment.model.layers[layer]
+    matrices, experts, plain = _layer(deployment, parts)
     if deployment.quantization and deployment.quantization.matrices:
-        plain = _layer(deployment, deployment.model.layers[layer])[2] * deployment.activation_bytes
-        return plain + sum(_listed_bytes(deployment, range(layer, layer + 1)))
-    matrices, experts, plain = _layer(deployment, deployment.model.layers[layer])
+        listed = _listed_bytes(deployment, {layer: parts}, range(layer, layer + 1))
+        return plain * deployment.activation_bytes + sum(listed)
     left_matrices, left_experts = _left(deployment, layer)
     return ((matrices - left_matrices) * deployment.matrix_bytes + (experts - left_experts) * deployment.expert_bytes
             + (plain + left_matrices + left_experts) * deployment.activation_bytes)
@@ -112,7 +114,7 @@ def layer_bytes(deployment: Deployment, layer: int) -> float:
 def _mean_bytes(deployment: Deployment, layers: range, matrices: float, experts: float) -> tuple[float, float]:
     """Return the bytes of a weight in the mean, of matrices and of experts of a rank."""
     if deployment.quantization and deployment.quantization.matrices:
-        sums = _listed_bytes(deployment, layers)
+        sums = _listed_bytes(deployment, deployment.model.layers, layers)
         return tuple(num_bytes / count if count else deployment.activation_bytes
                      for num_bytes, count in zip(sums, (matrices, experts), strict=True))
     left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
@@ -120,11 +122,12 @@ def _mean_bytes(deployment: Deployment, layers: range, matrices: float, experts:
             _mean(experts, deployment.expert_bytes, left_experts, deployment.activation_bytes))
 
 
-def _listed_bytes(deployment: Deployment, layers: range) -> tuple[float, float]:
+def _listed_bytes(deployment: Deployment, layers: Mapping[int, Layer] | Sequence[Layer],
+                  numbers: range) -> tuple[float, float]:
     """Return the bytes of matrices and of experts of a rank, whose formats a checkpoint gives one by one."""
     model, ways, plain = deployment.model, deployment.parallelism, deployment.activation_bytes
     matrices = experts = 0.0
-    for each in layer_formats(model.layers, deployment.quantization.matrices, layers):
+    for each in layer_formats(layers, deployment.quantization.matrices, numbers):
         matrices += each.count * sum(bytes_of(matrix, stored, plain) for _, matrix, stored in each.dense(
             model.hidden_size, ways.tensor_parallel))
         experts += each.count * sum(bytes_of(matrix, stored, plain) for matrix, stored in each.experts(

@@ -1,4 +1,6 @@
 """DeepSeek-V4's attention to compressed tokens: CSA, HCA, and layers with the window alone."""
+import math
+
 from msgspec.structs import replace
 
 from simulator.domain.layers.base import Count, Matrix, Positive, Product, divide
@@ -8,6 +10,9 @@ from simulator.domain.layers.mixers import Pass, SoftmaxAttention
 # A vector in FlashMLA's packed format (fp8_ds_mla of vLLM 0.33 for DeepSeek-V4): elements without position in fp8, one
 # e8m0 scale for each 64 and a byte of padding, rotary ones in 16 bit: 448 + 8 + 128 = 584 bytes.
 SCALED_ELEMENTS, PADDING, ROTARY_BYTES = 64, 1, 2
+# Multiples of bytes of a page, packed or not; tokens of a block of the window.
+PACKED_ALIGNMENT, PLAIN_ALIGNMENT, WINDOW_BLOCK = 576, 512, 64
+FLOAT32 = 4
 OVERLAPPING = 4                 # the ratio of CSA, which compresses windows of twice as many tokens
 # Matrices that read the hidden state; each rank holds them whole.
 OF_HIDDEN = ("q_a", "kv", "compress_kv", "compress_gate", "index_kv", "index_gate", "index_heads")
@@ -24,7 +29,8 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
     title = "compressed attention"
     backend = "mla"
     kv_is_whole = True
-    auto_cache = "fp8"                          # kv_cache_dtype "auto" is fp8_ds_mla
+    packs_pages = True
+    block_size = 256
     launches, num_inputs = None, 3
 
     num_heads: Positive
@@ -79,6 +85,37 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
         overlap = 1 + (self.ratio == OVERLAPPING)
         widths = (self.head_dim, *([self.indexer.head_dim] if self.indexer else []))
         return tuple((2 * overlap * width, overlap * self.ratio, 4 if overlap == 2 else 8) for width in widths)
+
+    def auto_cache(self, is_data_center_blackwell: bool) -> str:
+        """Return fp8: FlashMLA's packed format, fp8_ds_mla.
+
+        With FlashInfer vLLM keeps 16 bit, which an experiment has to name.
+        """
+        return "fp8"
+
+    def pages(self, block_size: int, element_bytes: float, is_packed: bool) -> list[tuple[str, int, int, float]]:
+        """Return (kind, window, tokens, bytes) of a block of each cache of a layer.
+
+        The window, in blocks of its own; compressed tokens and their index keys; rings of tokens not compressed yet,
+        which end as windows do. Source: vLLM 0.33's planner.
+        """
+        def aligned(num_bytes: float) -> float:
+            return math.ceil(num_bytes / alignment) * alignment
+
+        row, alignment = self.row_bytes(element_bytes), PACKED_ALIGNMENT if element_bytes == 1 else PLAIN_ALIGNMENT
+        if self.ratio and block_size % self.ratio:
+            raise ValueError(f"block_size = {block_size}: expected a multiple of {self.ratio}, the tokens of a "
+                             "compressed one")
+        found = [("sliding_attention", self.window, WINDOW_BLOCK, aligned(row * WINDOW_BLOCK))]
+        keys = [row, *([self.indexer.key_bytes] if self.indexer else [])] if self.ratio else []
+        found += [("full_attention", 0, block_size, aligned(key * (block_size // self.ratio))) for key in keys]
+        return found + [("sliding_attention", tokens, block, aligned(FLOAT32 * elements * block))
+                        for elements, tokens, block in self.states]
+
+    @property
+    def drafting(self) -> "CompressedAttention":
+        """The mixer of a multi-token prediction module: the window alone."""
+        return replace(self, ratio=0, indexer=None)
 
     # ---- work
 

@@ -36,6 +36,7 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     output_gate: Literal["none", "head", "full"] = "none"     # on the output: one per head, or per element of all heads
     sinks: bool = False                         # one learned logit per head
     indexer: Indexer | None = None
+    auto_fp8: bool = False                      # kv_cache_dtype "auto" is fp8 on GPUs of compute capability 10.x: GLM-5
 
     num_kv_heads = 1                            # one latent serves all heads
     head_dim = property(lambda self: self.nope_head_dim + self.rope_head_dim)       # once expanded
@@ -48,18 +49,45 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     expand_flops_per_context_token = property(
         lambda self: 2 * self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim))
 
+    packs_pages = property(lambda self: self.indexer is not None and self.indexer.pool > 1)
+
     def token_bytes(self, element_bytes: float, is_packed: bool = False) -> float:
-        """Return the bytes of a token in one layer's KV cache, an indexer's key included.
+        """Return the bytes of a token in one layer's KV cache, an indexer's key included."""
+        key = self.indexer.key_bytes if self.indexer else 0.0
+        return self.aligned_token_bytes(element_bytes, is_packed) + key
+
+    def aligned_token_bytes(self, element_bytes: float, is_packed: bool = False) -> float:
+        """Return the bytes of a token's latent.
 
         is_packed : kernels of sparse attention keep fp8 elements with their scales.
         """
-        if self.indexer is None:
+        if self.indexer is None or not is_packed or element_bytes != 1:
             return SoftmaxAttention.token_bytes(self, element_bytes)
-        key = self.indexer.key_bytes
-        if is_packed and element_bytes == 1:
-            scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
-            return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES + key
-        return SoftmaxAttention.token_bytes(self, element_bytes) + key
+        scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
+        return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES
+
+    def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
+        """Return the format that kv_cache_dtype = "auto" is; None: the model's.
+
+        Source: vLLM 0.33, vllm/model_executor/models/config.py, GlmMoeDsaForCausalLM and Glm5NextModelConfig.
+        """
+        return "fp8" if self.auto_fp8 and is_data_center_blackwell else None
+
+    def pages(self, block_size: int, element_bytes: float, is_packed: bool) -> list[tuple[str, int, int, float]]:
+        """Return (kind, window, tokens, bytes) of a block of each cache of a layer.
+
+        Keys are pooled. Latents; pooled keys; a ring of the tokens not pooled yet (vLLM 0.33, CircularBufferSpec).
+        """
+        latents = self.aligned_token_bytes(element_bytes, is_packed) * block_size
+        pooled = [] if self.indexer.is_shared else [
+            ("full_attention", 0, block_size, self.indexer.key_bytes * block_size),
+            ("ring", 0, self.indexer.pool, self.indexer.tail_bytes)]
+        return [("full_attention", 0, block_size, latents), *pooled]
+
+    @property
+    def drafting(self) -> "LatentAttention":
+        """The mixer of a multi-token prediction module: it has an indexer of its own."""
+        return replace(self, indexer=self.indexer and replace(self.indexer, is_shared=False))
 
     def passes(self, element_bytes: float, window: float = 0) -> list[Pass]:
         """Return the pass of attention, behind that of an indexer of its own."""

@@ -40,6 +40,8 @@ class Mixer(Part):
     cached_widths : of the tensors of a token in one layer's KV cache; read_widths : that attention reads of a token,
         perhaps of another layer's.
     state_elements, state_flops_per_token : that a sequence keeps in one layer; FLOPs of a token that updates them.
+    packs_pages : a layer has several caches, with pages of their own in a block: `pages`.
+    block_size : tokens of a block of KV that its kernels ask for; None: they leave it open.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
     lora_widths : projections from or to the hidden state and the sum of their other widths, of adapters; None: unknown.
     """
@@ -53,6 +55,8 @@ class Mixer(Part):
     read_widths = property(lambda self: self.cached_widths)
     state_elements: ClassVar[int] = 0
     state_flops_per_token: ClassVar[int] = 0
+    packs_pages = False
+    block_size: ClassVar[int | None] = None
     kv_is_whole: ClassVar[bool] = False
     lora_widths: ClassVar[tuple[int, int] | None] = None
     price_key = error_key = profile_key = kind = property(lambda self: self.__struct_config__.tag)
@@ -69,12 +73,28 @@ class Mixer(Part):
         """
         return self.kv_elements_per_token * element_bytes
 
+    def aligned_token_bytes(self, element_bytes: float, is_packed: bool = False) -> float:
+        """Return the bytes of a token by which hybrids choose the size of a block.
+
+        An indexer's keys are not among them.
+        """
+        return self.token_bytes(element_bytes, is_packed)
+
     def state_bytes(self, element_bytes: float, drafts: int = 0) -> float:
         """Return the bytes of a state in one layer.
 
         element_bytes : of activations. drafts : tokens drafted at a time.
         """
         return 0.0
+
+    def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
+        """Return the format that kv_cache_dtype = "auto" is; None: the model's."""
+        return None
+
+    @property
+    def drafting(self) -> "Mixer":
+        """The mixer of a multi-token prediction module of a model with layers of this one."""
+        return self
 
     def inner_elements(self, hidden: int) -> float:
         """Return the elements of a token that its projections give."""

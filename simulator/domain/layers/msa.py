@@ -14,6 +14,7 @@ class BlockSparseAttention(MultiHeadAttention, kw_only=True, tag_field="kind", t
     """
 
     title = "block-sparse attention"
+    block_size = 128                            # vLLM 0.33: pages are the blocks that scores are of
 
     index_heads: Positive
     index_head_dim: Positive
