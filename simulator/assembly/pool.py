@@ -4,6 +4,7 @@ from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.ranks import lock_step, ranks_per_choice
 from simulator.assembly.site import Site
+from simulator.assembly.tower_notes import tower_notes
 from simulator.engine.plan import Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
@@ -34,7 +35,8 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node, behind_server=True, notes=kernel_notes(site) + _hit_notes(site))
+        replicas_per_node=per_node, behind_server=True,
+        notes=kernel_notes(site) + tower_notes(site) + _hit_notes(site))
 
 
 def _hit_notes(site: Site) -> tuple[str, ...]:

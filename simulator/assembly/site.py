@@ -10,6 +10,7 @@ from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
 from simulator.assembly.experts import exchanging
 from simulator.assembly.ranks import needs_lock_step
+from simulator.assembly.tower_notes import unknown_towers
 from simulator.config.experiment import Experiment
 from simulator.config.models import model_of
 from simulator.domain.block_shapes import block_faults
@@ -314,6 +315,7 @@ class Site:
                              "accelerators")
         if layers is None and deployment is not None and deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
+        lines += unknown_towers(self.model)
         return lines + self.kv_lines + (deployment.kv_cache_notes() if deployment is not None else [])
 
 

@@ -12,6 +12,7 @@ from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
 from simulator.domain.layer_spec import Attention, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
+from simulator.domain.towers import Tower
 from simulator.errors import InputErrors, KeyFault
 
 LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
@@ -127,7 +128,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
     moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
     num_mtp_layers: Count = 0                   # multi-token prediction modules, for speculative decoding
-    vision_parameters: Count = 0                # vision tower and projector, loaded but not simulated
+    vision_parameters: Count = 0                # vision tower and projector
+    unknown_towers: tuple[str, ...] | None = None   # encoders of unknown weights, counted as 0
 
     # One letter a layer, repeated to num_layers: F full, S sliding, L linear attention. With a "-" in it, every layer
     # is one sublayer: the letter's attention, or for "-" a feed-forward network.
@@ -139,6 +141,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mlp: Mlp | None = None
     moe: Moe | None = None
     quantization: Quantization | None = None
+    vision: Tower | None = None                 # shape of the vision tower; None: none, or not known
     published: Published | None = None
 
     def __post_init__(self):

@@ -79,10 +79,17 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         embedding=rows * has_embedding,
         lm_head=rows * has_head,
         is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
-        vision=model.vision_parameters / ways.tensor_parallel * has_embedding,
+        vision=tower_parameters(model, ways.tensor_parallel) * has_embedding,
         matrix_bytes=_mean(matrices, deployment.matrix_bytes, left_matrices, deployment.activation_bytes),
         expert_bytes=_mean(experts, deployment.expert_bytes, left_experts, deployment.activation_bytes),
         unquantized_bytes=deployment.activation_bytes)
+
+
+def tower_parameters(model: ModelSpec, tensor_parallel: int) -> float:
+    """Return the weights of the vision tower on a rank; all split if it has no shape."""
+    if model.vision is None:
+        return model.vision_parameters / tensor_parallel
+    return model.vision.rank_parameters(model.vision_parameters, tensor_parallel)
 
 
 def layer_bytes(deployment: Deployment, layer: int) -> float:

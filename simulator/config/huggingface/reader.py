@@ -9,7 +9,7 @@ from simulator.config.huggingface.families import FAMILIES, Experts, Family
 from simulator.config.huggingface.keys import HIDDEN_SIZE, Key, Keys
 from simulator.config.huggingface.layers import shortest_pattern
 from simulator.config.huggingface.quantization import read_quantization
-from simulator.config.huggingface.vision import vision_parameters
+from simulator.config.huggingface.vision import vision_fields
 from simulator.config.words import show
 from simulator.domain.layers.base import MAX_LAYERS
 from simulator.domain.model_spec import ModelSpec
@@ -105,8 +105,8 @@ def _model(keys: Keys, family: Family) -> dict:
         "moe": _moe(keys, experts) if experts else None,
         "dense_mlp_beside_moe": experts is not None and experts.dense_beside,
         "num_mtp_layers": keys.number(family.num_mtp_layers),
-        "vision_parameters": vision_parameters(keys),
     }
+    fields |= vision_fields(keys)
     quantization = read_quantization(keys)
     return fields | placement | ({"quantization": msgspec.to_builtins(quantization)} if quantization else {})
 
