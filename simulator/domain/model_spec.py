@@ -124,6 +124,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     norm_bias: bool = False                     # LayerNorm with bias; else one vector a norm
     embedding_norm: bool = False                # a norm right after the embedding
     lm_head_bias: bool = False
+    has_head: bool = True                       # False: pooling, no token is sampled
     dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
     moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
@@ -231,6 +232,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def lm_head_parameters(self) -> int:
         """Weights of the output head beyond the input embedding: 0 where tied."""
+        if not self.has_head:
+            return 0
         matrix = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         return matrix + self.vocab_size * self.lm_head_bias
 

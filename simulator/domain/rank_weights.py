@@ -69,7 +69,8 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
     if has_embedding:
         plain += model.norm_parameters * model.embedding_norm
     if has_head:
-        plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+        plain += model.norm_parameters
+        plain += model.vocab_size * model.lm_head_bias * model.has_head / ways.tensor_parallel
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
     left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
     return RankWeights(
@@ -77,7 +78,7 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         experts=experts,
         unquantized=plain,
         embedding=rows * has_embedding,
-        lm_head=rows * has_head,
+        lm_head=rows * has_head * model.has_head,
         is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
         vision=tower_parameters(model, ways.tensor_parallel) * has_embedding,
         matrix_bytes=_mean(matrices, deployment.matrix_bytes, left_matrices, deployment.activation_bytes),

@@ -16,6 +16,11 @@ class View(NamedTuple):
     count: int = 1
 
 
+def amounts(views: tuple[View, ...]) -> tuple[int, int]:
+    """Return the patches of an image, and the pairs that attend to each other."""
+    return (sum(view.patches * view.count for view in views), sum(view.patches ** 2 * view.count for view in views))
+
+
 class Tower(Part, frozen=True, kw_only=True):
     """A vision tower with its projector, [vision] of a model."""
 
@@ -46,25 +51,34 @@ class Tower(Part, frozen=True, kw_only=True):
         return [kind for kind in ((0, full), (self.window, self.num_layers - full)) if kind[1]]
 
     def flops(self, views: tuple[View, ...], tokens: int) -> float:
-        """Return the operations of encoding an image.
+        """Return the operations of encoding an image, or a video."""
+        patches, pairs = amounts(views)
+        return self.product_flops(patches, tokens) + self.attention_flops(patches, pairs)
 
-        Source: products take 2 x inputs x outputs a patch; attention 4 n^2 w a layer, the scores and the values of n
-        patches of width w, or 4 n w window with windows.
+    def product_flops(self, patches, tokens):
+        """Return the operations of products, of patches and in the projector.
+
+        Twice the weights that a patch or a token passes. Counts, or arrays of counts.
         """
-        patches = sum(view.patches * view.count for view in views)
         inputs = 3 * self.frames * self.patch_size ** 2
-        products = 2.0 * patches * (self.num_layers * self.block_parameters + inputs * self.width)
-        pairs = sum(layers * view.count * view.patches * min(window or view.patches, view.patches)
-                    for window, layers in self.layer_windows for view in views)
-        return products + 4.0 * self.width * pairs + 2.0 * tokens * self.projector
+        return 2.0 * patches * (self.num_layers * self.block_parameters + inputs * self.width) + (
+            2.0 * tokens * self.projector)
 
-    def moved_elements(self, views: tuple[View, ...], tokens: int) -> float:
+    def attention_flops(self, patches, pairs):
+        """Return the operations of attention: 4 w for each pair, scores and values.
+
+        pairs : of patches that attend to each other without windows; with them each attends to a window. Counts, or
+        arrays of counts.
+        """
+        return 4.0 * self.width * sum(layers * (patches * window if window else pairs)
+                                      for window, layers in self.layer_windows)
+
+    def moved_elements(self, patches, tokens):
         """Return the activations that are read and written.
 
         Of a block: two norms (2 w in, 2 w out), q, k, v and o (w in, 3 w out, w in, w out), attention (3 w in, w out),
         the MLP (w in, i out, i in, w out; twice i out if gated) and two residuals (4 w in, 2 w out).
         """
-        patches = sum(view.patches * view.count for view in views)
         inner = self.intermediate_size * (4 if self.gated else 2)
         blocks = patches * self.num_layers * (22.0 * self.width + inner)
         return blocks + tokens * 2.0 * self.merge_size ** 2 * self.width
