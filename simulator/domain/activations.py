@@ -36,8 +36,9 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
         logit_bytes = reserve.sampler_bytes_per_logit
         if deployment.parallelism.tensor_parallel > 1:
             logit_bytes += reserve.gather_bytes_per_logit
-        peak = max(peak, hidden + rows * model.vocab_size * logit_bytes)
-        kept += max_num_seqs * model.vocab_size * reserve.sampler_state_bytes_per_logit
+        logits = model.vocab_size if model.has_head else 0
+        peak = max(peak, hidden + rows * logits * logit_bytes)
+        kept += max_num_seqs * logits * reserve.sampler_state_bytes_per_logit
     return peak + kept
 
 

@@ -16,6 +16,7 @@ from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
 from simulator.domain.matrix_formats import HEAD, Layers, MainFormats, StoredMatrices, main_formats
 from simulator.domain.stored_format import Format
+from simulator.domain.towers import Tower
 from simulator.errors import InputErrors, KeyFault
 
 LAYER_LETTERS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "-": "feed_forward"}
@@ -143,11 +144,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     embedding_norm: bool = False                # a norm right after the embedding
     learned_positions: Count = 0                # rows of a table of positions, added to the embedding
     lm_head_bias: bool = False
+    has_head: bool = True                       # False: pooling, no token is sampled
     dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
     moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
     num_mtp_layers: Count = 0                   # multi-token prediction modules, for speculative decoding
-    vision_parameters: Count = 0                # vision tower and projector, loaded but not simulated
+    vision_parameters: Count = 0                # vision tower and projector
+    unknown_towers: tuple[str, ...] | None = None   # encoders of unknown weights, counted as 0
 
     # One letter a layer, repeated to num_layers: F full, S sliding, L linear attention. With a "-" in it, every layer
     # is one sublayer: the letter's attention, or for "-" a feed-forward network.
@@ -162,6 +165,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     layer_kinds: tuple[LayerParts, ...] = ()    # empty: layer_pattern gives the layers
     embeddings: tuple[Embedding, ...] = ()      # beside that of tokens
     quantization: Quantization | None = None
+    vision: Tower | None = None                 # shape of the vision tower; None: none, or not known
     published: Published | None = None
 
     def __post_init__(self):
@@ -342,6 +346,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def lm_head_parameters(self) -> int:
         """Weights of the output head beyond the input embedding: 0 where tied."""
+        if not self.has_head:
+            return 0
         matrix = 0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size
         return matrix + self.vocab_size * self.lm_head_bias
 

@@ -79,7 +79,8 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         plain += model.norm_parameters * model.embedding_norm + model.position_parameters
         plain += sum(each.rank_parameters(model.hidden_size, ways.tensor_parallel) for each in model.embeddings)
     if has_head:
-        plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+        plain += model.norm_parameters
+        plain += model.vocab_size * model.lm_head_bias * model.has_head / ways.tensor_parallel
         plain += model.around_head_parameters
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
     matrix_bytes, expert_bytes = _mean_bytes(deployment, layers, matrices, experts)
@@ -89,14 +90,21 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
         experts=experts,
         unquantized=plain,
         embedding=rows * has_embedding,
-        lm_head=rows * has_head,
+        lm_head=rows * has_head * model.has_head,
         is_head_shared=model.tie_word_embeddings and has_embedding and has_head,
-        vision=model.vision_parameters / ways.tensor_parallel * has_embedding,
+        vision=tower_parameters(model, ways.tensor_parallel) * has_embedding,
         matrix_bytes=matrix_bytes,
         expert_bytes=expert_bytes,
         unquantized_bytes=deployment.activation_bytes,
         quantized_head_bytes=head and head.stored_bytes(model.vocab_size, model.hidden_size) / (
             model.vocab_size * model.hidden_size))
+
+
+def tower_parameters(model: ModelSpec, tensor_parallel: int) -> float:
+    """Return the weights of the vision tower on a rank; all split if it has no shape."""
+    if model.vision is None:
+        return model.vision_parameters / tensor_parallel
+    return model.vision.rank_parameters(model.vision_parameters, tensor_parallel)
 
 
 def layer_bytes(deployment: Deployment, layer: int, parts: Layer | None = None) -> float:

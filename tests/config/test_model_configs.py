@@ -27,11 +27,7 @@ pytestmark = pytest.mark.skipif(not EXPECTED, reason=f"no {FILE}")
 # Models that are refused, and a part of the reason.
 REFUSED = {"gemma-3n-e4b": "architectures"}
 # Counts that are known to be wrong.
-WRONG = {
-    "vision": {"gemma-4-26b-a4b-nvfp4", "kimi-k2.5", "mistral-small-3.2-24b", "qwen2-vl-7b", "qwen3-vl-2b-instruct",
-               "qwen3-vl-4b-instruct", "qwen3-vl-30b-a3b-instruct", "qwen3.5-27b", "qwen3.5-122b-a10b-nvfp4",
-               "qwen3.5-397b-a17b", "step-3.7-flash", "minimax-m3-nvfp4", "qwen3.6-35b-a3b-nvfp4"},
-}
+WRONG: dict[str, set[str]] = {}
 TAKEN = [name for name, expected in EXPECTED.items() if name not in REFUSED and not expected.get("refusal_ok")]
 
 

@@ -12,7 +12,7 @@ from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
 from simulator.config.huggingface.quantization import read_quantization
-from simulator.config.huggingface.vision import vision_parameters
+from simulator.config.huggingface.vision import vision_fields
 from simulator.config.words import show
 from simulator.domain.layers.base import MAX_LAYERS
 from simulator.domain.model_spec import ModelSpec
@@ -107,8 +107,7 @@ def _model(keys: Keys, family: Family) -> dict:
         "learned_positions": positions,
         "lm_head_bias": keys.flag(family.lm_head_bias),
         "num_mtp_layers": keys.number(family.num_mtp_layers),
-        "vision_parameters": vision_parameters(keys),
-    } | assembled(keys, family, num_layers)
+    } | vision_fields(keys) | assembled(keys, family, num_layers)
     return fields
 
 
