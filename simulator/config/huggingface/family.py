@@ -1,5 +1,6 @@
 """How to read the configurations of one architecture: a family names what differs from the standard keys."""
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from simulator.config.huggingface import layers
@@ -45,4 +46,5 @@ class Family(NamedTuple):
     activation_weights: int = 0                 # learned numbers of the activation, as of xIELU
     experts: Experts | None = None
     num_mtp_layers: Number = MTP
+    modules: Mapping[str, tuple[str, ...]] = MappingProxyType({})   # of parts, where names of several families mislead
     refused: tuple[str, ...] = ()               # keys of unsupported structures, refused unless 0, false or null

@@ -1,4 +1,6 @@
 """Names of modules in checkpoints for the matrices of parts of layers, behind "model.layers.N."."""
+from collections.abc import Mapping
+from typing import NamedTuple
 
 HEADS = ("lm_head", "model.lm_head", "embed_out", "output_layer")
 # Matrices that no checkpoint quantises: of indexers, of low ranks beside attention.
@@ -36,12 +38,23 @@ NETWORK_LEAVES = {"gate": ("gate_proj", "w1", "gate_up_proj"), "up": ("up_proj",
                   "down": ("down_proj", "w2", "fc2")}
 
 
-def modules_of(part: str, matrix: str, backend: str, text: str) -> list[str]:
+class Names(NamedTuple):
+    """How a checkpoint names matrices.
+
+    text : its table of quantisation; names with other words are left out. parents : a family's own, by part.
+    """
+
+    text: str
+    parents: Mapping[str, tuple[str, ...]]
+
+
+def modules_of(part: str, matrix: str, backend: str, names: Names) -> list[str]:
     """Return the names that a matrix may have in a checkpoint, the usual one first.
 
-    backend : of a mixer. text : the table of quantisation; names with other words are left out.
+    backend : of a mixer.
     """
-    parents = STATES if backend == "state" and part == "attention" else PARENTS[part]
+    text = names.text
+    parents = STATES if backend == "state" and part == "attention" else names.parents.get(part) or PARENTS[part]
     if matrix in NETWORK_LEAVES and part != "attention":
         leaves = NETWORK_LEAVES[matrix]
     elif matrix.startswith("latent_"):

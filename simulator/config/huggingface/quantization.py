@@ -3,9 +3,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.formats import WHERE, ModuleFormats, read_formats
 from simulator.config.huggingface.keys import Keys
-from simulator.config.huggingface.matrix_names import ALWAYS_PLAIN, HEADS, modules_of
+from simulator.config.huggingface.matrix_names import ALWAYS_PLAIN, HEADS, Names, modules_of
 from simulator.domain.layer_list import Layer
 from simulator.domain.matrix_formats import EXPERTS, HEAD, StoredMatrices
 from simulator.domain.model_spec import ModelSpec, Quantization, Unquantized
@@ -14,14 +15,13 @@ from simulator.domain.stored_format import Format
 Found = dict[str, dict[int, Format | None]]         # by "PART.MATRIX" and layer
 
 
-def read_quantization(keys: Keys, model: ModelSpec) -> Quantization | None:
+def read_quantization(keys: Keys, model: ModelSpec, family: Family) -> Quantization | None:
     """Return how the weights of a model are quantised, or None; faults are left in `keys`."""
     num_faults = len(keys.faults)
     formats = read_formats(keys)
     if formats is None or len(keys.faults) > num_faults:
         return None
-    text = json.dumps(keys.get(WHERE))
-    found, weights = _formats(formats, model, text)
+    found, weights = _formats(formats, model, Names(json.dumps(keys.get(WHERE)), family.modules))
     head = formats.first_named(HEADS)
     kinds = Counter()
     for name, layers in found.items():
@@ -35,12 +35,12 @@ def read_quantization(keys: Keys, model: ModelSpec) -> Quantization | None:
         formats, main, found, head, model.num_layers)
 
 
-def _formats(formats: ModuleFormats, model: ModelSpec, text: str) -> tuple[Found, dict[tuple[str, int], float]]:
+def _formats(formats: ModuleFormats, model: ModelSpec, known: Names) -> tuple[Found, dict[tuple[str, int], float]]:
     """Return the formats of all matrices, and their weights."""
     found: Found = {}
     weights = {}
     for layer, numbers in model.kinds.items():
-        for name, modules, count in _matrices(layer, model.hidden_size, text):
+        for name, modules, count in _matrices(layer, model.hidden_size, known):
             for number in numbers:
                 named = [f"model.layers.{number}.{module}" for module in modules]
                 found.setdefault(name, {})[number] = formats.first_named(named)
@@ -48,17 +48,17 @@ def _formats(formats: ModuleFormats, model: ModelSpec, text: str) -> tuple[Found
     return found, weights
 
 
-def _matrices(layer: Layer, hidden: int, text: str) -> Iterator[tuple[str, list[str], float]]:
+def _matrices(layer: Layer, hidden: int, known: Names) -> Iterator[tuple[str, list[str], float]]:
     """Yield name, modules and weights of the matrices of a layer."""
     for part, each in layer.named_parts():
         for matrix in each.matrices(hidden):
             if matrix.parameters:
-                modules = modules_of(part, matrix.name, getattr(each, "backend", ""), text)
+                modules = modules_of(part, matrix.name, getattr(each, "backend", ""), known)
                 yield f"{part}.{matrix.name}", modules, matrix.parameters
     if (moe := layer.moe) is not None:
         for matrix in moe.expert.matrices(moe.expert_width(hidden)):
             if matrix.parameters:
-                yield (f"{EXPERTS}.{matrix.name}", modules_of(EXPERTS, matrix.name, "", text),
+                yield (f"{EXPERTS}.{matrix.name}", modules_of(EXPERTS, matrix.name, "", known),
                        moe.num_experts * matrix.parameters)
 
 

@@ -39,7 +39,7 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     family = _family(keys)
     fields = _model(keys, family)
     model = _converted(keys, fields | {"name": file.resolve().parent.name})
-    quantization = read_quantization(keys, model) if model else read_formats(keys)
+    quantization = read_quantization(keys, model, family) if model else read_formats(keys)
     if keys.faults:
         raise InputErrors(dict.fromkeys(keys.faults))
     return replace(model, quantization=quantization)

@@ -31,7 +31,8 @@ GEMMA4 = GEMMA._replace(
     attention=gemma4, norms_per_layer=4, qk_norm="head", layout=layers.gemma4,
     experts=Experts(Key("num_experts", 0), Key("top_k_experts|num_experts_per_tok"), dense_beside=True, more_norms=4,
                     router_bias=True),
-    refused=("hidden_size_per_layer_input", "num_kv_shared_layers", "use_double_wide_mlp"))
+    refused=("hidden_size_per_layer_input", "num_kv_shared_layers", "use_double_wide_mlp"),
+    modules={"experts": ("experts.0", "moe.experts.0")})
 
 QWEN3_NEXT = QWEN3._replace(
     layout=layers.delta_net, kv_heads=Key("num_key_value_heads", 2), head_dim=256, output_gate=True,
