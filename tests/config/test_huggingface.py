@@ -206,13 +206,6 @@ def test_experts_may_be_on_any_layers(name, keys, dense, tmp_path):
     assert model.num_moe_layers == model.num_layers - len(dense)
 
 
-def test_structures_that_are_not_known_are_refused(tmp_path):
-    config = CONFIGS["gemma-4-26b-a4b"]
-    config = config | {"text_config": config["text_config"] | {"use_double_wide_mlp": True}}
-
-    assert faults(tmp_path, config) == ["use_double_wide_mlp: true is not supported"]
-
-
 def test_groups_that_do_not_divide_the_heads_are_refused(tmp_path):
     fault, = faults(tmp_path, LLAMA | {"num_key_value_heads": 5})
 

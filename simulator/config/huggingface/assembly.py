@@ -26,7 +26,7 @@ def assembled(keys: Keys, family: Family, count: int) -> dict:
     kept = names | ({"attention"} if "sliding_attention" in names else set())
     return ({name: table for name, table in tables.items() if name in kept and table is not None}
             | {"parts": {name: part for name, part in parts.items() if name in names}, "norms_per_layer": common}
-            | lowered(found, common))
+            | lowered(found, common) | ({"embeddings": layers.embeddings} if layers.embeddings else {}))
 
 
 def _mixers(per_layer: list[Keys], family: Family, layers: Layers, tables: dict, parts: dict) -> list[tuple[str, ...]]:
@@ -69,6 +69,8 @@ def _variant(name: str, table: dict, common: dict, layers: Layers, parts: dict) 
         change = dict(layers.sliding)
         part |= {key: change.pop(key) for key in ("window", "chunked") if key in change}
         part["mixer"] = table | {key: value for key, value in change.items() if value}
+        if "key_is_value" in table:
+            part["mixer"]["key_is_value"] = change.get("key_is_value", False)
     return _entered(name, part, parts)
 
 

@@ -19,7 +19,7 @@ def multi_head(keys: Keys, family) -> dict:
         "output_gate": keys.flag(family.output_gate),
         "head_gate": keys.flag(family.head_gate),
         "sinks": family.sinks,
-    }
+    } | ({"reads_earlier_cache": True} if keys.get(layers.SHARED_CACHE) else {})
 
 
 def _kv_heads(keys: Keys, family) -> int:

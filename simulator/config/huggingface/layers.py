@@ -14,6 +14,7 @@ LETTERS = {"full_attention": "F", "attention": "F", "sliding_attention": "S", "c
            "linear_attention": "L", "mamba": "L", "conv": "L", "indexed_attention": "F",
            "deepseek_sparse_attention": "F"}
 BLOCK_TYPES = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+SHARED_CACHE = "+shared_cache"                  # a layer that reads an earlier one's
 MIXERS = {"F": ("attention",), "S": ("sliding_attention",), "L": ("linear_attention",), "-": ()}
 
 
@@ -26,7 +27,7 @@ class Layers(NamedTuple):
     networks : names of the networks of each layer; None: by the keys of experts.
     norms : of each layer; None: the family's.
     per_layer : the keys as each layer has them, beyond what lists of numbers say; None: the same in all.
-    around : names of the parts around the others of each layer.
+    around : names of the parts around the others of each layer. embeddings : beside that of tokens.
     """
 
     letters: str = "F"
@@ -38,6 +39,7 @@ class Layers(NamedTuple):
     norms: list[int] | None = None
     per_layer: list[Keys] | None = None
     around: tuple[str, ...] = ()
+    embeddings: tuple[dict, ...] = ()
 
     def names(self, letter: str) -> tuple[str, ...]:
         """Return the names of the mixers of a letter."""
@@ -92,11 +94,43 @@ def alternating(window: Key, period: Key | int) -> Layout:
 
 
 def gemma4(keys: Keys, count: int) -> Layers:
-    """Five sliding layers per full layer, which has separate heads."""
+    """Five sliding layers per full layer, which has separate heads; E models also have a share of each token."""
     letters = _listed(keys, count) or "SSSSSF"
     change = {"window": keys.number(Key("sliding_window", 512)), "head_dim": keys.number(Key("head_dim", 256)),
               "num_kv_heads": keys.number(Key("num_key_value_heads"))}
-    return Layers(letters, change if "S" in letters else None)
+    return _per_layer_input(Layers(letters, change if "S" in letters else None), keys, count)
+
+
+def gemma3n(keys: Keys, count: int) -> Layers:
+    """Gemma-3n: windows, AltUp and Laurel, and a share of each token in every layer."""
+    letters = _listed(keys, count) or "SSSSF"
+    streams = {"kind": "alt_up", "streams": keys.number(Key("altup_num_inputs", 4)),
+               "laurel_rank": keys.number(Key("laurel_rank", 64))}
+    layers = Layers(letters, {"window": keys.number(Key("sliding_window", 512))} if "S" in letters else None,
+                    parts={"alt_up": {"around": streams}}, around=("alt_up",))
+    return _per_layer_input(layers, keys, count)
+
+
+def _per_layer_input(layers: Layers, keys: Keys, count: int) -> Layers:
+    """Add the embedding with a share for each layer, and the last layers that read an earlier one's cache."""
+    width = keys.number(Key("hidden_size_per_layer_input", 0, least=0))
+    shared = min(count, keys.number(Key("num_kv_shared_layers", 0, least=0)))
+    if width:
+        rows = keys.number(Key("vocab_size_per_layer_input", keys.number(Key("vocab_size"))))
+        embedding = {"kind": "per_layer", "vocab_size": rows, "width": width, "num_layers": count}
+        layers = layers._replace(
+            parts={**layers.parts, "per_layer_input": {"around": {"kind": "per_layer_input", "width": width}}},
+            around=(*layers.around, "per_layer_input"), embeddings=(embedding,))
+    if not shared:
+        return layers
+    is_wide = keys.flag(Key("use_double_wide_mlp", False))
+    of_layers = keys.of_layers(count)
+    of_layers = of_layers if len(of_layers) == count else of_layers * count
+    found = of_layers[:count - shared]
+    for each in of_layers[count - shared:]:
+        wide = {"intermediate_size": 2 * each.number(Key("intermediate_size"))} if is_wide else {}
+        found.append(each.changed({SHARED_CACHE: True} | wide))
+    return layers._replace(per_layer=found)
 
 
 def chunked(keys: Keys, count: int) -> Layers:

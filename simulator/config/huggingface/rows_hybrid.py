@@ -26,12 +26,15 @@ GEMMA3 = GEMMA._replace(
     norms_per_layer=4, heads=Key("num_attention_heads", 8), kv_heads=Key("num_key_value_heads", 4),
     vocab=Key("vocab_size", 262208), context=Key("max_position_embeddings", 131072), qk_norm="head",
     layout=layers.alternating(Key("sliding_window", 4096), Key("sliding_window_pattern|_sliding_window_pattern", 6)))
+GEMMA3N = GEMMA._replace(
+    norms_per_layer=4, qk_norm="head", layout=layers.gemma3n, heads=Key("num_attention_heads", 8),
+    kv_heads=Key("num_key_value_heads", 2), vocab=Key("vocab_size", 262400),
+    context=Key("max_position_embeddings", 32768))
 # Layers with experts: three norms more, a scale of the router's input, and one of each expert.
 GEMMA4 = GEMMA._replace(
     attention=gemma4, norms_per_layer=4, qk_norm="head", layout=layers.gemma4,
     experts=Experts(Key("num_experts", 0), Key("top_k_experts|num_experts_per_tok"), dense_beside=True, more_norms=4,
                     router_bias=True),
-    refused=("hidden_size_per_layer_input", "num_kv_shared_layers", "use_double_wide_mlp"),
     modules={"experts": ("experts.0", "moe.experts.0")})
 
 QWEN3_NEXT = QWEN3._replace(
@@ -78,6 +81,8 @@ HYBRID = {
     "Gemma2ForCausalLM": GEMMA2,
     "Gemma3ForCausalLM": GEMMA3,
     "Gemma3ForConditionalGeneration": GEMMA3,
+    "Gemma3nForCausalLM": GEMMA3N,
+    "Gemma3nForConditionalGeneration": GEMMA3N,
     "Gemma4ForCausalLM": GEMMA4,
     "Gemma4ForConditionalGeneration": GEMMA4,
     "GemmaForCausalLM": GEMMA,
