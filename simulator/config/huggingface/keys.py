@@ -2,6 +2,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from simulator.config.huggingface.tensor_files import TensorFiles
 from simulator.config.words import show
 from simulator.domain.layers.base import MOST
 
@@ -29,6 +30,7 @@ class Keys:
             self.table = self.table | {"quantization_config": table["quantization_config"]}
         self.file = file
         self.faults: list[str] = []
+        self.files: TensorFiles | None = None       # beside the file
 
     def fault(self, key: str, what: str):
         """Remember that `key` is wrong."""

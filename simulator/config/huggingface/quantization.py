@@ -57,12 +57,15 @@ def _of_part(formats: ModuleFormats, part: str, count: int, linear: set[int]) ->
         modules = [each for each in MODULES[part]
                    if part != "attention" or each.startswith("linear") == (layer in linear)]
         each = (formats.format_of(f"model.layers.{layer}.{module}") for module in modules)
-        found.append(_first(list(each), part == "attention"))
+        found.append(_first(list(each), formats))
     return found
 
 
-def _first(found: list[Format | None], any_left: bool) -> Format | None:
-    return found[0] if any_left else next((None for each in found if each is None), found[0])
+def _first(found: list[Format | None], formats: ModuleFormats) -> Format | None:
+    """Return the format of a part, by the projection that a list or a row names."""
+    if any(rule.names is None for rule in formats.rules):
+        return next((None for each in found if each is None), found[0])
+    return next((each for each in found if each is not None), None)
 
 
 def _linear_layers(keys: Keys, count: int) -> set[int]:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import msgspec
 
+from simulator.config.huggingface.agreement import agreed
 from simulator.config.huggingface.families import FAMILIES, Experts, Family
-from simulator.config.huggingface.formats import stated_table
+from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, Key, Keys
 from simulator.config.huggingface.layers import shortest_pattern
 from simulator.config.huggingface.quantization import read_quantization
+from simulator.config.huggingface.tensor_files import read_tensor_files
 from simulator.config.huggingface.vision import vision_parameters
 from simulator.config.words import show
 from simulator.domain.layers.base import MAX_LAYERS
@@ -33,13 +35,16 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
     keys = Keys(_with_quantization(_table(file), file.with_name("hf_quant_config.json")), str(file))
+    keys.files = read_tensor_files(file.parent)
     family = _family(keys)
     fields = _model(keys, family)
     if not keys.faults:
         try:
-            return msgspec.convert(fields | {"name": file.resolve().parent.name}, ModelSpec)
+            model = msgspec.convert(fields | {"name": file.resolve().parent.name}, ModelSpec)
         except msgspec.ValidationError as error:
             keys.faults.append(f"{file}: {error}")
+        else:
+            return agreed(model, keys.files, read_formats(keys), str(file))
     raise InputErrors(dict.fromkeys(keys.faults))
 
 
