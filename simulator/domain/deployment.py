@@ -108,7 +108,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         computed = {dtype: self.accelerator.compute_dtype(dtype) for dtype in dtypes}
         return [f"{self.accelerator.name} computes no {dtype}: products of {dtype} weights are priced as {instead}"
                 for dtype, instead in computed.items() if dtype not in (instead, "int4")] + (
-                    self.kv_cache_notes() + self._left_notes())
+                    self.checkpoint_notes() + self._left_notes())
 
     def _unquantized(self) -> dict:
         quantization = self.quantization
@@ -125,13 +125,15 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
                 f"priced as {self.activation_dtype if self.leaves(part) else self.matrix_dtype} in all"
                 for part, layers in self._unquantized().items() if layers != "all" and layers]
 
-    def kv_cache_notes(self) -> list[str]:
-        """Return that `auto` follows the checkpoint, where it declares a format."""
+    def checkpoint_notes(self) -> list[str]:
+        """Return notes on the checkpoint: its files, and the KV cache that `auto` follows."""
+        notes = [self.model.checkpoint_note] if self.model.checkpoint_note else []
         if self.kv_cache_dtype != "auto" or self.declared_kv_cache_dtype == "auto":
-            return []
+            return notes
         has_declared = self.quantization is not None and self.quantization.kv_cache_dtype
         by = self.model.name + " declares" if has_declared else f"the attention of {self.model.name} has"
-        return [f"{by} a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it so, as vLLM does"]
+        return [*notes, f"{by} a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it so, as vLLM "
+                        "does"]
 
     def leaves(self, part: str) -> bool:
         """Return whether a part stays in the model's dtype in most layers.

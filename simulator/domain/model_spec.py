@@ -132,6 +132,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     hf_id: str = ""                             # repository on the Hugging Face hub
     source: str = ""                            # source of the facts
     note: str = ""
+    checkpoint_note: str = ""                   # how the files beside a config.json differ from it
 
     num_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
     hidden_size: Positive

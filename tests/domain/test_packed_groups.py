@@ -188,7 +188,7 @@ def test_the_cache_is_as_kernels_keep_it_by_default():
 
     assert deploy(FLASH).kv_cache_format == "fp8"
     assert deploy(FLASH, kv_cache_dtype="bfloat16").kv_cache_format == "bfloat16"
-    assert deploy(FLASH).kv_cache_notes() == [
+    assert deploy(FLASH).checkpoint_notes() == [
         'the attention of made has a KV cache in fp8: kv_cache_dtype = "auto" stores it so, as vLLM does']
     assert [card.kv_cache_format for card in cards] == ["bfloat16", "fp8"]
 

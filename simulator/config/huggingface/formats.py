@@ -6,6 +6,7 @@ from simulator.config.huggingface.keys import Keys
 from simulator.config.huggingface.methods import METHODS
 from simulator.config.huggingface.module_names import FUSED, is_tower, kind_of
 from simulator.config.huggingface.rules import WHERE, Reading, Rule
+from simulator.config.huggingface.tensor_formats import Matrix, matrices_of, rows_of
 from simulator.config.words import show
 from simulator.domain.stored_format import Format
 from simulator.errors import InputErrors, did_you_mean
@@ -20,12 +21,14 @@ class ModuleFormats(NamedTuple):
     """The formats of a checkpoint's matrices.
 
     method : by which the checkpoint declares them. rules : the first that has a module decides on it.
-    kv_cache_dtype : of the KV cache, None: the model's.
+    kv_cache_dtype : of the KV cache, None: the model's. matrices : of the checkpoint's files, from which
+    the rules then are; None: the table alone is there.
     """
 
     method: str
     rules: tuple[Rule, ...]
     kv_cache_dtype: str | None = None
+    matrices: dict[str, Matrix] | None = None
 
     def format_of(self, module: str) -> Format | None:
         """Return the format of a module by its name; None: the model's dtype.
@@ -108,15 +111,24 @@ def read_formats(keys: Keys) -> ModuleFormats | None:
     if not isinstance(table, dict):
         keys.fault(WHERE, f"expected a table, found {show(table)}")
         return None
-    table = _unnested(table)
-    stated = table.get("quant_method") or _producer(table)
-    method = ALIASES.get(stated.lower(), stated.lower()) if isinstance(stated, str) else None
+    table = unnested(table)
+    stated, method = table.get("quant_method"), stated_method(table)
     if method not in METHODS:
         hint = did_you_mean(stated, METHODS) if isinstance(stated, str) else f"; valid: {', '.join(METHODS)}"
         allowed = "" if hint.startswith("; valid") else f"; valid: {', '.join(METHODS)}"
         keys.fault(f"{WHERE}.quant_method", f"unknown method {show(stated)}{hint}{allowed}")
         return None
-    return ModuleFormats(method, tuple(METHODS[method](Reading(keys, table))), kv_cache_dtype(table, method))
+    found = ModuleFormats(method, tuple(METHODS[method](Reading(keys, table))), kv_cache_dtype(table, method))
+    if keys.files is None or keys.files.tensors is None:
+        return found
+    matrices = matrices_of(keys.files.tensors, method, found.format_of)     # the tensors themselves settle formats
+    return found._replace(rules=(Rule(None, rows_of(matrices), ()),), matrices=matrices)
+
+
+def stated_method(table: dict) -> str | None:
+    """Return the method of a table, by one name where vLLM and libraries have several."""
+    stated = table.get("quant_method") or _producer(table)
+    return ALIASES.get(stated.lower(), stated.lower()) if isinstance(stated, str) else None
 
 
 def _producer(table: dict) -> str | None:
@@ -126,7 +138,8 @@ def _producer(table: dict) -> str | None:
     return "modelopt" if is_modelopt or "quant_algo" in table else None
 
 
-def _unnested(table: dict) -> dict:
+def unnested(table: dict) -> dict:
+    """Return a table with the keys of its inner one."""
     # hf_quant_config.json of ModelOpt keeps its keys one table deeper than config.json does.
     inner = table.get("quantization")
     return table | inner if isinstance(inner, dict) else table

@@ -2,6 +2,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from simulator.config.huggingface.tensor_files import TensorFiles
 from simulator.config.words import show
 from simulator.domain.layers.base import MOST
 
@@ -44,6 +45,7 @@ class Keys:
         self.table = merged(table)
         self.file = file
         self.faults: list[str] = []
+        self.files: TensorFiles | None = None       # beside the file
 
     def fault(self, key: str, what: str):
         """Remember that `key` is wrong."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-# What stands before "layers.0...": checkpoints, vLLM's classes and tables of quantisation differ in it.
+# Before "layers.0..." checkpoints, vLLM's classes and tables of quantisation have different names.
 ROOTS = ("language_model.model.", "model.language_model.", "language_model.backbone.", "language_model.",
          "thinker.model.", "backbone.", "transformer.", "model.", "")
 # Modules that vLLM runs as one product, and their shards.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from simulator.config.huggingface.family import Family
-from simulator.config.huggingface.formats import WHERE, ModuleFormats, read_formats
+from simulator.config.huggingface.formats import WHERE, ModuleFormats
 from simulator.config.huggingface.keys import Keys
 from simulator.config.huggingface.matrix_names import ALWAYS_PLAIN, HEADS, Names, modules_of
 from simulator.domain.layer_list import Layer
@@ -15,13 +15,12 @@ from simulator.domain.stored_format import Format
 Found = dict[str, dict[int, Format | None]]         # by "PART.MATRIX" and layer
 
 
-def read_quantization(keys: Keys, model: ModelSpec, family: Family) -> Quantization | None:
-    """Return how the weights of a model are quantised, or None; faults are left in `keys`."""
-    num_faults = len(keys.faults)
-    formats = read_formats(keys)
-    if formats is None or len(keys.faults) > num_faults:
+def read_quantization(keys: Keys, model: ModelSpec, family: Family, formats: ModuleFormats | None,
+                      ) -> Quantization | None:
+    """Return how the weights of a model are quantised, or None."""
+    if formats is None:
         return None
-    found, weights = _formats(formats, model, Names(json.dumps(keys.get(WHERE)), family.modules))
+    found, weights = _formats(formats, model, Names(_text(keys), family.modules))
     head = formats.first_named(HEADS)
     kinds = Counter()
     for name, layers in found.items():
@@ -33,6 +32,15 @@ def read_quantization(keys: Keys, model: ModelSpec, family: Family) -> Quantizat
     main = max(kinds, key=kinds.get)
     return (_summary(formats, main, found, model) if len(kinds) == 1 and head is None else None) or _listed(
         formats, main, found, head, model.num_layers)
+
+
+def _text(keys: Keys) -> str:
+    """Return the names of modules that tell which words a checkpoint uses; experts are alike."""
+    table = keys.get(WHERE, {})
+    rows = table.get("quantized_layers") if isinstance(table, dict) else None
+    names = [*(rows or ()), *((keys.files and keys.files.tensors) or ())]
+    others = {name: value for name, value in table.items() if name != "quantized_layers"}
+    return json.dumps(others) + "\n".join(name for name in names if ".experts." not in name or ".experts.0." in name)
 
 
 def _formats(formats: ModuleFormats, model: ModelSpec, known: Names) -> tuple[Found, dict[tuple[str, int], float]]:

@@ -6,12 +6,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from simulator.config.huggingface.agreement import agreed
 from simulator.config.huggingface.assembly import assembled
 from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
 from simulator.config.huggingface.quantization import read_quantization
+from simulator.config.huggingface.tensor_files import read_tensor_files
 from simulator.config.huggingface.vision import vision_fields
 from simulator.config.words import show
 from simulator.domain.layers.base import MAX_LAYERS
@@ -36,13 +38,15 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
     keys = Keys(_with_quantization(_table(file), file.with_name("hf_quant_config.json")), str(file))
+    keys.files = read_tensor_files(file.parent)
     family = _family(keys)
     fields = _model(keys, family)
     model = _converted(keys, fields | {"name": file.resolve().parent.name})
-    quantization = read_quantization(keys, model, family) if model else read_formats(keys)
+    formats = read_formats(keys)
+    quantization = read_quantization(keys, model, family, formats) if model else None
     if keys.faults:
         raise InputErrors(dict.fromkeys(keys.faults))
-    return replace(model, quantization=quantization)
+    return agreed(replace(model, quantization=quantization), keys.files, formats, str(file))
 
 
 def _converted(keys: Keys, fields: dict) -> ModelSpec | None:
