@@ -5,6 +5,8 @@ from simulator.config.conflicts import Agreement, Conflict, Feature, without
 UNCERTAINTY = Feature("intervals of uncertainty", "latency.uncertainty", False)
 OF_UNCERTAINTY = ("latency.uncertainty_replications", "latency.uncertainty_share")
 CONFLICTS = (
+    Conflict(has.POOLING, has.STRUCTURED, "pooling has no output that a grammar could restrict"),
+    Conflict(has.POOLING, has.ROLES, "pooling has no output, and no decode that could be elsewhere"),
     Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
              "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
     Conflict(has.PIPELINE, has.SCHEDULER, lambda place: "" if place.facts.takes_stages else "it supports no stages",

@@ -38,6 +38,8 @@ NODE = Feature("nodes by name", "topology.node")
 # [engine]
 SCHEDULER = Feature("schedulers", "engine.scheduler", value=lambda place: place.engine.scheduler)
 ASYNC = Feature("asynchronous scheduling", "engine.async_scheduling", False, value=lambda place: place.facts.is_async)
+POOLING = Feature("pooling", "engine.task", "generate")
+STRUCTURED = Feature("structured outputs", "engine.structured_outputs")
 ENCODER = Feature("encoders of images in the engine", "engine.encoder")
 GRAPHS = Feature("CUDA graphs", "engine.cuda_graphs.mode", "none", value=_graphs)
 WINDOWS = Feature("windows in engine.kv_cache_groups", "engine.kv_cache_groups[].kind",

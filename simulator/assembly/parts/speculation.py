@@ -34,6 +34,7 @@ class Speculation(Part):
 
     conflicts = (
         Conflict(DRAFTS, has.DIVIDED_PROMPTS, "vLLM refuses it"),
+        Conflict(has.POOLING, DRAFTS, "pooling has no output, and drafts would be of none"),
         Conflict(DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
         Conflict(DRAFT_MODEL, has.BACKEND, _why_unpriced, "a backend has no prices of another model"),
         Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers,
