@@ -34,8 +34,7 @@ def exchanges(deployment: Deployment) -> list[Exchange]:
     tensor, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
     found = []
     if tensor > 1:
-        mixers = sum(kind != "feed_forward" for kind in model.layer_types)
-        count = mixers + sum(kind != "none" for kind in model.feed_forward_types)
+        count = sum(layer.num_sublayers for layer in model.layers)
         found.append(Exchange("tensor", "all_reduce", count, token_bytes, 2 * (1 - 1 / tensor) * token_bytes, tensor))
     if ways.token_ranks > 1 and model.moe:
         found += _expert_exchanges(deployment, token_bytes)

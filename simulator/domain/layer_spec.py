@@ -7,11 +7,16 @@ from operator import or_
 ATTENTION = {
     "multi_head": "simulator.domain.layers.multi_head:MultiHeadAttention",
     "multi_head_latent": "simulator.domain.layers.latent:LatentAttention",
+    "msa": "simulator.domain.layers.msa:BlockSparseAttention",
+    "csa_hca": "simulator.domain.layers.csa_hca:CompressedAttention",
 }
 LINEAR_ATTENTION = {
     "gated_delta_net": "simulator.domain.layers.gated_delta_net:GatedDeltaNet",
     "lightning": "simulator.domain.layers.lightning:LightningAttention",
     "mamba2": "simulator.domain.layers.mamba2:Mamba2",
+    "mamba1": "simulator.domain.layers.mamba1:Mamba1",
+    "kda": "simulator.domain.layers.kda:KimiDeltaAttention",
+    "short_conv": "simulator.domain.layers.short_conv:ShortConvolution",
 }
 
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.layer_list import Layer
 from simulator.domain.layers.base import Product
 from simulator.domain.layers.networks import Moe
-from simulator.domain.rank_weights import head_product, layer_kinds, moe_of, named_parts
+from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, PRICED, decode_table, has_recurrences, prefill_table
@@ -95,8 +96,8 @@ class Composer:
         """
         model = self.deployment.model
         model.refuse_unpriced("operators", PRICED)
-        for (mixer, network), count in layer_kinds(model).items():
-            self._add_layer(mixer, network, count)
+        for layer, count in layer_kinds(model).items():
+            self._add_layer(layer, count)
         self._add_once()
         self._add_handover()
         samples_ns, samples_origins = self._samples()
@@ -116,19 +117,18 @@ class Composer:
 
     # ---- layers
 
-    def _add_layer(self, mixer: str, network: str, count: int) -> None:
-        model, ways = self.deployment.model, self.deployment.parallelism
-        hidden, moe = model.hidden_size, moe_of(model, network)
-        self._small("norms", model.norms_per_layer * 4 * hidden, count, kernels=model.norms_per_layer)
-        for name, part in named_parts(model, mixer, network).items():
+    def _add_layer(self, layer: Layer, count: int) -> None:
+        ways, hidden, moe = self.deployment.parallelism, self.deployment.model.hidden_size, layer.moe
+        if layer.norms:
+            self._small("norms", layer.norms * 4 * hidden, count, kernels=layer.norms)
+        for name, part in layer.named_parts():
             self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
         if moe is not None:
             self._add_product(Product("router", moe.num_experts, hidden, is_quantized=False), count)
             self._add_experts(moe, count)
         if ways.tensor_parallel > 1:
-            halves = (mixer != "feed_forward") + (network != "none")
             times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
-            self._add("all_reduce", times, count * halves)
+            self._add("all_reduce", times, count * layer.num_sublayers)
 
     def _add_part(self, part, count: int, is_quantized: bool) -> None:
         for product in part.products(self.deployment.model.hidden_size):

@@ -17,7 +17,7 @@ from simulator.domain.efficiency import (
     matmul_efficiency,
 )
 from simulator.domain.layers.mixers import Pass
-from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, rank_weights
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.laws import ReduceLaw
 
@@ -262,11 +262,10 @@ def between_bytes_per_token(deployment: Deployment, counts_experts: bool = True)
     """
     model, ways = deployment.model, deployment.parallelism
     elements = 0.0
-    for (mixer, network), num_layers in layer_kinds(model).items():
-        layer = model.norms_per_layer * 4 * model.hidden_size
-        layer += sum(part.shard(ways.tensor_parallel).moved_elements(model.hidden_size)
-                     for part in dense_parts(model, mixer, network))
-        moe = moe_of(model, network)
+    for kind, num_layers in layer_kinds(model).items():
+        layer = kind.norms * 4 * model.hidden_size
+        layer += sum(part.shard(ways.tensor_parallel).moved_elements(model.hidden_size) for part in dense_parts(kind))
+        moe = kind.moe
         if moe and counts_experts:
             chosen = moe.experts_per_token / ways.expert_ranks
             layer += chosen * moe.expert.num_matrices * moe.intermediate_size
