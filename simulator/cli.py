@@ -172,7 +172,7 @@ def _validate(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     from simulator.config.describe import list_text
-    print(list_text(" ".join(options.kind) or None))
+    print(list_text(" ".join(options.kind) or None, options.like))
     return DONE
 
 
@@ -263,6 +263,7 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
 
     list_ = commands.add_parser("list", help="list the names that can be chosen")
     list_.add_argument("kind", nargs="*", metavar="KIND", help="models, hardware, schedulers, routers, keys, ...")
+    list_.add_argument("--like", default="", metavar="TEXT", help="those with this text in their name, of any case")
 
     describe = commands.add_parser("describe", help="show one entry: its keys, types, defaults, units, source")
     describe.add_argument("kind", nargs="+", metavar="KIND", help="as `list` shows them")

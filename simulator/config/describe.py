@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from simulator import registry
+from simulator.config.describe_model import derived_lines
 from simulator.config.experiment import Experiment
 from simulator.config.fields import (
     NAME,
@@ -36,12 +37,32 @@ TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "ta
     kind: entry.title for kind, entry in registry.KINDS.items()} | {"study": "study", "results_table": "results table"}
 
 
-def list_text(kind: str | None = None) -> str:
-    """Return the names of one kind, one a line; without one, of all kinds but keys."""
+def list_text(kind: str | None = None, like: str = "") -> str:
+    """Return the names of one kind, one a line; without one, of all kinds but keys.
+
+    like : text that shown names of one kind contain, or their repositories on the hub; case does not matter.
+
+    Raises
+    ------
+    InputErrors
+        No such kind; `like` without a kind, or in no name.
+    """
     if kind is not None:
         kind = kind_of(kind)
-        return "\n".join([*names(kind), *(registry.installed(kind) if kind in registry.KINDS else ())])
+        found = [*names(kind), *(registry.installed(kind) if kind in registry.KINDS else ())]
+        return "\n".join(_like(found, kind, like) if like else found)
+    if like:
+        raise InputErrors([f"--like {like}: needs the kind of names, as in `list models --like {like}`"])
     return "\n\n".join(_paragraph(each) for each in TITLES if each != "key")
+
+
+def _like(found: list[str], kind: str, text: str) -> list[str]:
+    """Return the names that contain a text, themselves or in their repository on the hub."""
+    hub = {name: hub_id for hub_id, name in facts.hub_ids().items()} if kind == "model" else {}
+    like = [name for name in found if text.casefold() in f"{name} {hub.get(name, '')}".casefold()]
+    if not like:
+        raise InputErrors([f"no {TITLES[kind]} is like {show(text)}{did_you_mean(text, found)}"])
+    return like
 
 
 def describe_text(kind: str, name: str, read_config: Callable | None = None) -> str:
@@ -230,7 +251,9 @@ def _facts(kind: str, entry: msgspec.Struct) -> str:
     rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note", "checkpoint_note")]
     about = [part for part in (entry.note, getattr(entry, "checkpoint_note", ""),
                                entry.source and f"Source: {entry.source}") if part]
-    return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows])])
+    derived = ["\n".join(map(_filled, ["Counts that follow:", *derived_lines(entry)]))] if kind == "model" else []
+    return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows]),
+                        *derived])
 
 
 def _leaves(struct: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str, str]]:

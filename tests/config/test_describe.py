@@ -10,6 +10,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.huggingface.reader import read_config
 from simulator.domain import facts
+from simulator.errors import InputErrors
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
@@ -253,3 +254,34 @@ def test_studies_and_their_tables_are_described():
         assert f'[study] with kind = "{kind}"' in whole.splitlines()
     for name in [*(f"table {name}" for name in describe.names("table") if name.startswith("study")), "study sweep"]:
         assert max(map(len, describe.describe_text(*name.split()).splitlines())) <= 80
+
+
+def test_a_model_shows_the_counts_that_follow():
+    lines = describe.describe_text("model", "qwen3-next-80b-a3b").partition("Counts that follow:\n")[2].splitlines()
+
+    counts = {line[:34].rstrip(): line[34:] for line in lines}
+    assert counts["layers 3-47, each 4"] == "12 x multi_head + 512 experts"
+    assert counts["weights of the decoder"] == "79_674_391_296"
+    assert counts["KV of a token, bfloat16"] == "24576 bytes"               # 12 layers of 2 KV heads of 256
+    parts = [int(count) for name, count in counts.items() if name.startswith("weights of")]
+    assert sum(parts) == 2 * 79_674_391_296                                 # the parts, and the decoder
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_windows_and_states_are_shown_apart():
+    assert "\nKV of the last 1024 tokens, each" in describe.describe_text("model", "gemma-3-27b")
+    assert "\nstates of a sequence " in describe.describe_text("model", "nemotron-3-nano-30b-a3b")
+
+
+@pytest.mark.parametrize(("kind", "like", "shown"), [
+    ("models", "QWEN3.5-2", ["qwen3.5-27b"]), ("models", "meta-llama/Llama-3.2", ["llama-3.2-1b", "llama-3.2-3b"]),
+    ("hardware", "h20-", ["h20-3e-141gb", "h20-96gb"])])
+def test_names_that_are_alike_are_listed(kind, like, shown):
+    assert describe.list_text(kind, like).splitlines() == shown
+
+
+def test_names_that_nothing_is_like_are_refused():
+    with pytest.raises(InputErrors, match=r'no model is like "lllama-3\.1-8b"; did you mean llama-3\.1-8b'):
+        describe.list_text("models", "lllama-3.1-8b")
+    with pytest.raises(InputErrors, match="needs the kind of names"):
+        describe.list_text(like="qwen")
