@@ -63,7 +63,7 @@ def folder(tmp_path):
     ("describe scheduler sar", ["sarathi", "sarathi_slo"]),
     ("describe router llu", ["llumnix"]),
     ("describe hardware h100-sxm-8", ["h100-sxm-80gb"]),
-    ("describe model llama-3.3", ["llama-3.3-70b"]),
+    ("describe model llama-3.3-7", ["llama-3.3-70b"]),
     ("describe model conf", ["config.json"]),
     ("describe latency-backend ro", []),
     ("describe kv-tier lm", ["lmcache"]),
@@ -83,7 +83,7 @@ def folder(tmp_path):
     ("capacity --slo ttft_ms.p9", ["ttft_ms.p90=", "ttft_ms.p95=", "ttft_ms.p99="]),
     ("capacity --slo good", ["goodput_share="]),
     ("capacity a_chat.toml --vary topology.rep", ["topology.replicas"]),
-    ("profile-layers llama-3.3", ["llama-3.3-70b"]),
+    ("profile-layers llama-3.3-7", ["llama-3.3-70b"]),
     ("profile-layers llama-3.3-70b h200", ["h200-sxm-141gb"]),
     ("profile-layers --node dgx-h", ["dgx-h100"]),
     ("score --backend roof", ["roofline"]),
@@ -106,7 +106,7 @@ def test_bash_offers_every_name_that_can_be_described(folder, scripts):
     ("describe key study.statistics.mi", "study.statistics.min_tail"),
     ("run --set engine.max_num_s", "engine.max_num_seqs="),
     ("run --set engine.scheduler=sar", "engine.scheduler=sarathi"),
-    ("profile-layers llama-3.3", "llama-3.3-70b"), ("run a_ch", "a_chat.toml")])
+    ("profile-layers llama-3.3-7", "llama-3.3-70b"), ("run a_ch", "a_chat.toml")])
 def test_fish_offers_what_may_stand_there(line, offered, folder, scripts):
     ran = subprocess.run(["fish", "-c", f"source {scripts / 'fish'}; complete -C 'simulator {line}'"], cwd=folder,
                          capture_output=True, text=True, check=True)
@@ -119,7 +119,7 @@ def test_fish_offers_what_may_stand_there(line, offered, folder, scripts):
     ("describe key study.statistics.min_", "describe key study.statistics.min_tail "),
     ("run --set engine.max_num_seq", "run --set engine.max_num_seqs="),
     ("run --set engine.scheduler=sjf", "run --set engine.scheduler=sjf_aging "),
-    ("profile-layers llama-3.3", "profile-layers llama-3.3-70b "), ("run a_ch", "run a_chat.toml ")])
+    ("profile-layers llama-3.3-7", "profile-layers llama-3.3-70b "), ("run a_ch", "run a_chat.toml ")])
 def test_zsh_offers_what_may_stand_there(line, after, folder, scripts):
     assert f"simulator {after}" in typed_in_zsh(f"simulator {line}\t", folder, scripts / "zsh")
 

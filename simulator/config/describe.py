@@ -58,8 +58,9 @@ def list_text(kind: str | None = None, like: str = "") -> str:
 
 def _like(found: list[str], kind: str, text: str) -> list[str]:
     """Return the names that contain a text, themselves or in their repository on the hub."""
-    hub = {name: hub_id for hub_id, name in facts.hub_ids().items()} if kind == "model" else {}
-    like = [name for name in found if text.casefold() in f"{name} {hub.get(name, '')}".casefold()]
+    hub = facts.hub_ids().items() if kind == "model" else ()
+    by_hub = {name for hub_id, name in hub if text.casefold() in hub_id.casefold()}
+    like = [name for name in found if name in by_hub or text.casefold() in name.casefold()]
     if not like:
         raise InputErrors([f"no {TITLES[kind]} is like {show(text)}{did_you_mean(text, found)}"])
     return like

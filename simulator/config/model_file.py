@@ -9,13 +9,16 @@ import tomli_w
 from simulator.domain.model_spec import ModelSpec
 
 COLUMNS = 116
+ABOUT = ("hf_id", "aliases", "architecture", "model_type", "source", "date", "note")      # a paragraph of their own
 ARRAY = re.compile(r"^(\w+ = )\[\n((?: +[^\[\]{}\n]+,\n)+)\]$", re.MULTILINE)
 COUNT = re.compile(r"^(\w+ = )(\d{5,})$", re.MULTILINE)
 
 
 def model_toml(model: ModelSpec) -> str:
     """Return TOML that `load_model` reads as this model."""
-    text = tomli_w.dumps({key: value for key, value in _stated(model).items() if key != "name"}, indent=1)
+    stated = {key: value for key, value in _stated(model).items() if key != "name"}
+    about = {key: stated.pop(key) for key in ABOUT if key in stated}
+    text = "\n".join(tomli_w.dumps(keys, indent=1) for keys in (about, stated) if keys)
     return COUNT.sub(lambda found: f"{found[1]}{int(found[2]):_}", ARRAY.sub(_short, text))
 
 

@@ -16,7 +16,7 @@ from simulator.errors import InputErrors, KeyFault, did_you_mean
 
 _INSTALLED = Path(__file__).parents[1] / "_facts"       # in a wheel
 _CHECKOUT = Path(__file__).parents[2]
-_HUB_ID = re.compile(r'^hf_id = "(.+)"$', re.MULTILINE)
+_HUB_IDS = re.compile(r"^(?:hf_id|aliases) = (\[[^]]*\]|.+)$", re.MULTILINE)
 FOLDERS = {"model": "models", "hardware": "hardware", "node": "hardware/nodes"}
 MOST_UNNAMED = 8                # accelerators of a server of no known type: as many as any board or PCIe chassis holds
 MOST_KEPT = 64                  # files kept parsed: a study reads them again in every run
@@ -47,10 +47,14 @@ def _names(place: Path) -> tuple[str, ...]:
 
 @cache
 def hub_ids() -> dict[str, str]:
-    """Return {repository on the Hugging Face hub: name in models/}."""
-    found = {name: _HUB_ID.search((folder("model") / f"{name}.toml").read_text(encoding="utf-8"))
-             for name in names("model")}
-    return {match[1]: name for name, match in found.items() if match}
+    """Return {repository on the Hugging Face hub: name in models/}.
+
+    Repositories of models go before aliases.
+    """
+    found = {name: [each for lines in _HUB_IDS.findall((folder("model") / f"{name}.toml").read_text(encoding="utf-8"))
+                    for each in re.findall(r'"(.+?)"', lines)] for name in names("model")}
+    own = {ids[0]: name for name, ids in found.items() if ids}
+    return own | {each: name for name, ids in found.items() for each in ids if each not in own}
 
 
 def name_of_hub_id(kind: str, hub_id: str) -> str | None:

@@ -114,8 +114,10 @@ def named_format(name: str) -> Quantization:
 class Published(Part):
     """A parameter count that the model's authors or its hub page print."""
 
-    parameters: Positive
-    kind: Literal["exact", "rounded", "name"]   # an integer of hub or report; rounded; only in the name
+    parameters: Annotated[int, Meta(ge=1, le=2**50)]
+    # exact: an integer of hub or report. counted: by another program, with or without router biases. rounded: a figure
+    # of few digits. name: only in the model's name.
+    kind: Literal["exact", "counted", "rounded", "name"]
     includes: tuple[Literal["vision", "mtp"], ...] = ()     # counted beside the decoder
     active: Count = 0                           # parameters one token uses, as advertised; 0: not given
     source: str = ""
@@ -130,7 +132,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     name: str = ""                              # default: the file's name
     hf_id: str = ""                             # repository on the Hugging Face hub
+    aliases: tuple[str, ...] = ()               # repositories of models of the same shape and formats
+    architecture: str = ""                      # of config.json, as model_type
+    model_type: str = ""
     source: str = ""                            # source of the facts
+    date: str = ""                              # YYYY-MM: month in which they were restated
     note: str = ""
     checkpoint_note: str = ""                   # how the files beside a config.json differ from it
 

@@ -1,4 +1,8 @@
 """The text of a model's file says what the model is, and no more."""
+import importlib.util
+import json
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,6 +11,11 @@ from simulator.config.huggingface.reader import read_config
 from simulator.config.model_file import model_toml
 from simulator.domain.facts import load_model, names
 from simulator.errors import InputErrors
+from support.published_configs import CONFIGS
+
+SPEC = importlib.util.spec_from_file_location("model_file_tool", Path(__file__).parents[2] / "tools/model_file.py")
+tool = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tool)
 
 
 def read_again(model, tmp_path):
@@ -37,3 +46,16 @@ def test_defaults_are_left_out_and_counts_are_readable(tmp_path):
 
     assert "vocab_size = 128_256\n" in text and "qkv_bias" not in text
     assert 'note = "context 131072"\n' in text
+
+
+def test_the_tool_writes_a_file_whose_count_is_the_published_one(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen3-0.6b"]))
+    counted = read_config(tmp_path).num_parameters
+    words = [str(tmp_path), "--hub", "Someone/New-1B", "--out", str(tmp_path / "new-1b.toml"), "--parameters"]
+
+    assert tool.main([*words, str(counted + 1)]) == 2
+    assert not (tmp_path / "new-1b.toml").exists()
+    assert "a file that differs is not written" in capsys.readouterr().err
+    assert tool.main([*words, str(counted)]) == 0
+    model = load_model(str(tmp_path / "new-1b.toml"))
+    assert (model.hf_id, model.num_parameters, model.published.parameters) == ("Someone/New-1B", counted, counted)

@@ -25,7 +25,7 @@ def test_accelerator_of_the_same_generation(name, meant):
     ("Llama-3.1-8B", "llama-3.1-8b"), ("llama-3.1-8b-instruct", "llama-3.1-8b"), ("llama-2-70b-chat", "llama-2-70b"),
     ("Kimi-K2", "kimi-k2"), ("qwen-3-32b", "qwen3-32b"), ("gpt-oss-120", "gpt-oss-120b"),
     ("DeepSeek-R1-0528", "deepseek-r1"),
-    ("DeepSeek-V4", None), ("falcon-40b", None)])
+    ("DeepSeek-V9", None), ("persimmon-8b", None)])
 def test_model_of_the_same_generation(name, meant):
     assert near(name, facts.names("model")) == meant
 
@@ -52,7 +52,7 @@ KEYS = {"hardware": ("hardware", "name"), "model": ("model", "name"), "node": ("
     ("hardware", "cards/H100-SXM5.toml", 'no file "{}/cards/H100-SXM5.toml"; did you mean h100-sxm-80gb?'),
     ("hardware", "./my h100.toml", 'no file "{}/my h100.toml"; did you mean {}/my-h100.toml?'),
     ("model", "mine/Llama-3.1-8B.toml", 'no file "{}/mine/Llama-3.1-8B.toml"; did you mean llama-3.1-8b?'),
-    ("model", "me/DeepSeek-V4", 'no file "{}/me/DeepSeek-V4", nor a repository on the hub that is known; valid: '
+    ("model", "me/DeepSeek-V9", 'no file "{}/me/DeepSeek-V9", nor a repository on the hub that is known; valid: '
                                 "deepseek-r1, deepseek-v2, deepseek-v2-lite, deepseek-v3, deepseek-v3.1, "),
     ("node", "racks/DGX-H100.toml", 'no file "{}/racks/DGX-H100.toml"; did you mean dgx-h100?'),
     ("node", "HGX H100", 'no node "HGX H100" in hardware/nodes/; did you mean dgx-h100?')])

@@ -37,7 +37,8 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     """
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
-    keys = Keys(_with_quantization(_table(file), file.with_name("hf_quant_config.json")), str(file))
+    table = _table(file)
+    keys = Keys(_with_quantization(table, file.with_name("hf_quant_config.json")), str(file))
     keys.files = read_tensor_files(file.parent)
     family = _family(keys)
     fields = _model(keys, family)
@@ -46,7 +47,9 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     quantization = read_quantization(keys, model, family, formats) if model else None
     if keys.faults:
         raise InputErrors(dict.fromkeys(keys.faults))
-    return agreed(replace(model, quantization=quantization), keys.files, formats, str(file))
+    model = replace(model, quantization=quantization, architecture=table["architectures"][0],
+                    model_type=str(table.get("model_type") or ""))
+    return agreed(model, keys.files, formats, str(file))
 
 
 def _converted(keys: Keys, fields: dict) -> ModelSpec | None:

@@ -14,6 +14,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 from simulator.server_line.facts.hub_names import Format, bare, format_of, plain
 
+BIDIRECTIONAL = ("gemma3", "gemma4")                # model types of which image tokens see each other
 KV_ALGORITHMS = {"fp8": "FP8", "fp4": "NVFP4"}      # ModelOpt's names of formats of the KV cache
 
 
@@ -125,16 +126,9 @@ def _file_of(name: str) -> str | None:
 
 
 def _of_spec(stem: str, spec: ModelSpec, name: str) -> Checkpoint:
-    known = next((row for row in _table()["families"] if stem.startswith(tuple(row["names"]))), None)
-    if known is None:
-        raise InputErrors([f"{name}: no row of engines/checkpoints.toml names the architecture of {stem}"])
     form = format_of(name)
     own = spec.quantization
-    fields = _shape(spec) | {
-        "hub_id": name, "model": stem, "spec": spec, "architecture": known["architecture"],
-        "model_type": known.get("model_type", ""), "max_len": _length(name, spec),
-        "bidirectional_images": known.get("bidirectional_images", False),
-        "is_multimodal": known.get("is_multimodal", False), "vision": known.get("vision")}
+    fields = _shape(spec) | {"hub_id": name, "model": stem, "max_len": _length(name, spec)}
     if form is not None:
         fields |= _formatted(form, own)
     elif own is not None:
@@ -173,7 +167,12 @@ def _shape(spec: ModelSpec) -> dict:
     attention, types = spec.attention, set(spec.layer_types)
     latent = attention.backend == "mla"
     slides = spec.sliding_attention
+    tower = spec.vision
     return {
+        "spec": spec, "architecture": spec.architecture, "model_type": spec.model_type,
+        "is_multimodal": spec.vision_parameters > 0,
+        "bidirectional_images": spec.model_type in BIDIRECTIONAL,
+        "vision": tower and (tower.num_layers, tower.width),
         "dtype": spec.dtype, "num_heads": attention.num_heads, "num_layers": spec.num_layers,
         "num_kv_heads": attention.num_kv_heads,
         "head_size": sum(attention.cached_widths) if latent else attention.head_dim,
@@ -200,12 +199,9 @@ def _of_folder(path: Path, name: str) -> Checkpoint:
     stated = unnested(stated_table(table, json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None)
                       or {})
     method = stated_method(stated) if stated else None
-    vision = table.get("vision_config")
     fields = _shape(spec) | {
-        "hub_id": name, "spec": spec, "architecture": table["architectures"][0],
-        "model_type": table.get("model_type", ""), "max_len": spec.max_position_embeddings,
-        "is_multimodal": isinstance(vision, dict), "bidirectional_images": table.get("model_type") == "gemma3",
-        "vision": _tower(vision) if isinstance(vision, dict) else None,
+        "hub_id": name, "max_len": spec.max_position_embeddings,
+        "is_multimodal": isinstance(table.get("vision_config"), dict),
         "method": _server_method(method, stated),
         "kv_algorithm": KV_ALGORITHMS.get(kv_cache_dtype(stated, method)) if method == "modelopt" else None}
     return Checkpoint(**fields)
@@ -218,7 +214,3 @@ def _server_method(method: str | None, stated: dict) -> str | None:
     algorithm = str(stated.get("quant_algo")).upper()
     families = {"MIXED_PRECISION": "modelopt_mixed", "MXFP8": "modelopt_mxfp8"}
     return families.get(algorithm, "modelopt_fp4" if "FP4" in algorithm else "modelopt")
-
-
-def _tower(vision: dict) -> tuple[int, int]:
-    return int(vision.get("num_hidden_layers", 24)), int(vision.get("hidden_size", 1024))
