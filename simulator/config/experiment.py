@@ -18,7 +18,7 @@ from simulator.domain.host import HostParameters
 from simulator.domain.kv_transfer import KvTransfer
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
-from simulator.domain.traits import Adapters, Images, OutputKnowledge
+from simulator.domain.traits import Adapters, Images, OutputKnowledge, Videos
 
 MAX_EVENTS = 2_000_000  # of trace.json: about 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
@@ -280,6 +280,7 @@ class Workload(Section, kw_only=True):
     adapters: Annotated[Adapters | None, Meta(description=(
         "assignment of LoRA adapters to requests; absent: as in the trace"))] = None
     images: Annotated[Images | None, Meta(description="images in prompts; absent: as in the trace")] = None
+    videos: Annotated[Videos | None, Meta(description="videos in prompts; absent: none")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):
