@@ -318,7 +318,7 @@ class Site:
         if layers is None and deployment is not None and deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
         lines += unknown_towers(self.model)
-        return lines + self.kv_lines + (deployment.kv_cache_notes() if deployment is not None else [])
+        return lines + self.kv_lines + (deployment.checkpoint_notes() if deployment is not None else [])
 
 
 def sites_of(experiment: Experiment) -> tuple[Site, ...]:

@@ -227,8 +227,9 @@ def cells_of(field: Field) -> tuple[str, ...]:
 
 
 def _facts(kind: str, entry: msgspec.Struct) -> str:
-    rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note")]
-    about = [part for part in (entry.note, entry.source and f"Source: {entry.source}") if part]
+    rows = [row for row in _leaves(entry) if row[0] not in ("name", "source", "note", "checkpoint_note")]
+    about = [part for part in (entry.note, getattr(entry, "checkpoint_note", ""),
+                               entry.source and f"Source: {entry.source}") if part]
     return "\n\n".join([f"{kind} {entry.name}", *map(_filled, about), _columns([("field", "value", "unit"), *rows])])
 
 

@@ -7,27 +7,30 @@ queries, keys and values that are one product are left out: vLLM lets them pass 
 from math import isqrt
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.model_spec import Quantization
 
 
 def block_faults(deployment: Deployment) -> list[str]:
     """Return why blocks of weights cannot be split over ranks; empty where they can."""
-    block, model, ways = block_edge(deployment), deployment.model, deployment.parallelism
-    if block < 2 or ways.faults(model):
+    model, ways = deployment.model, deployment.parallelism
+    block, of_experts = block_edge(deployment.matrix_quantization), block_edge(deployment.expert_quantization)
+    if max(block, of_experts) < 2 or ways.faults(model):
         return []
     faults = []
-    if deployment.quantization.scope == "linear" and ways.tensor_parallel > 1:
-        parts = [model.attention, model.windowed_attention, model.mlp, model.moe and model.moe.shared_expert]
-        faults = [_fault(deployment, name, width, ways.tensor_parallel, block) for part in dict.fromkeys(parts) if part
+    if block > 1 and ways.tensor_parallel > 1:
+        parts = [part for part, _ in model.mixers if not deployment.leaves("attention")] + [
+            part for layer in model.kinds for name, part in layer.named_parts()
+            if name != "attention" and not deployment.leaves(name)]
+        faults = [_fault(deployment, name, width, ways.tensor_parallel, block) for part in dict.fromkeys(parts)
                   for name, width in part.shard(ways.tensor_parallel).split_widths() if width % block]
-    if model.moe and model.moe.intermediate_size % (ways.expert_cuts * block):
+    if model.moe and of_experts > 1 and model.moe.intermediate_size % (ways.expert_cuts * of_experts):
         width = model.moe.intermediate_size // ways.expert_cuts
-        faults.append(_fault(deployment, "intermediate_size of an expert", width, ways.expert_cuts, block))
+        faults.append(_fault(deployment, "intermediate_size of an expert", width, ways.expert_cuts, of_experts))
     return list(dict.fromkeys(faults))
 
 
-def block_edge(deployment: Deployment) -> int:
+def block_edge(quantization: Quantization | None) -> int:
     """Return the edge of square blocks of fp8 weights that share a scale; 0: none do."""
-    quantization = deployment.quantization
     if quantization is None or quantization.weight_dtype != "fp8" or not quantization.group_size:
         return 0
     edge = isqrt(quantization.group_size)

@@ -67,6 +67,8 @@ def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
     Blocks of hybrids are aligned where their layers are grouped, `domain/kv_groups.py`.
     """
     card, model = machine.card, machine.model
+    if model is not None and (asked := _asked_block(model)):
+        return Default(asked, f"{said}: kernels of {model.name}'s attention")
     if card is None or model is None or card.capability == NO_CAPABILITY:
         return Default(DEFAULT_BLOCK, said)
     attention, where = model.attention, machine.on_card(said)
@@ -84,6 +86,11 @@ def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
     if backend is None:
         return Default(DEFAULT_BLOCK, f"{where}: the attention backend is not known")
     return Default(block_of(backend), f"{where}: {backend}")
+
+
+def _asked_block(model) -> int | None:
+    """Return the block that kernels of a model's attention ask for; None: they leave it open."""
+    return max((part.block_size or 0 for part, _, _ in model.attentions), default=0) or None
 
 
 def _is_async(parameters: VllmParameters, behaviour: VllmBehaviour) -> bool:

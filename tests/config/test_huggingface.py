@@ -39,6 +39,9 @@ def faults(folder, config) -> list[str]:
 def test_config_of_a_known_model_gives_its_fact_file(name, tmp_path):
     model = read_config(write(tmp_path, CONFIGS[name]))
 
+    if name == "gemma-4-26b-a4b":           # the file leaves out small vectors: 341,760 of 25 G weights
+        assert model.num_parameters - load_model(name).num_parameters == 30 * (4 * 2816 + 128)
+        model = replace(model, norms_per_layer=4, moe=replace(model.moe, router_bias=False))
     assert shape(model) == shape(load_model(name))
     assert model.num_parameters == load_model(name).num_parameters
 
@@ -79,9 +82,14 @@ def test_model_takes_the_name_of_its_folder(tmp_path):
      Quantization(method="compressed-tensors", weight_dtype="int4", group_size=128, scale_bits=16)),
 ])
 def test_quantisation_is_read(section, expected, tmp_path):
-    model = read_config(write(tmp_path, LLAMA | {"quantization_config": section}))
+    config = CONFIGS["qwen3-30b-a3b"] if expected.scope == "experts" else LLAMA
+    model = read_config(write(tmp_path, config | {"quantization_config": section}))
 
     assert model.quantization == expected
+
+
+def test_a_format_of_experts_alone_leaves_a_dense_model_as_it_is(tmp_path):
+    assert read_config(write(tmp_path, LLAMA | {"quantization_config": {"quant_method": "mxfp4"}})).quantization is None
 
 
 W8 = {"weights": {"num_bits": 8, "type": "float"}}
@@ -164,7 +172,7 @@ def test_qwen_with_sliding_window_slides_in_the_later_layers(tmp_path):
 
 def test_unknown_architecture_is_refused_by_name_with_the_nearest(tmp_path):
     assert faults(tmp_path, LLAMA | {"architectures": ["LlamaForCausalML"]})[0].startswith(
-        'architectures: "LlamaForCausalML" is not supported; did you mean LlamaForCausalLM?; known: Bloom')
+        'architectures: "LlamaForCausalML" is not supported; did you mean LlamaForCausalLM?; ')
 
 
 def test_all_faults_are_reported_at_once(tmp_path):
@@ -175,28 +183,27 @@ def test_all_faults_are_reported_at_once(tmp_path):
     assert sorted(faults(tmp_path, config)) == [
         'hidden_size: expected an integer >= 1, found "4096"',
         "num_attention_heads: expected an integer >= 1, found 0",
-        'quantization_config.quant_method: unknown method "gpqt"; did you mean gptq?',
+        'quantization_config.quant_method: unknown method "gpqt"; did you mean gptq?; valid: awq, bitsandbytes, '
+        "compressed-tensors, experts_int8, fbgemm_fp8, fp8, gptq, inc, modelopt, mxfp4, mxfp8, quark, w8a8_fp8, "
+        "w8a8_int8",
         "tie_word_embeddings: expected true or false, found 1",
         'torch_dtype: expected one of float32, bfloat16, float16, found "float64"',
         "vocab_size: required key is missing",
     ]
 
 
-def test_experts_on_scattered_layers_are_refused(tmp_path):
-    config = CONFIGS["qwen3-30b-a3b"] | {"mlp_only_layers": [3, 7]}
-
-    assert "mlp_only_layers: experts on layers that are neither" in faults(tmp_path, config)[0]
-
-
-@pytest.mark.parametrize(("name", "key", "value"), [
-    ("nemotron-3-nano-30b-a3b", "moe_latent_size", 1024),
-    ("deepseek-v3", "moe_layer_freq", 2),
+@pytest.mark.parametrize(("name", "keys", "dense"), [
+    ("qwen3-30b-a3b", {"mlp_only_layers": [3, 7]}, {3, 7}),
+    ("qwen3-30b-a3b", {"mlp_only_layers": [3], "decoder_sparse_step": 2}, {*range(0, 48, 2), 3}),
+    ("deepseek-v3", {"moe_layer_freq": 2}, {0, 1, 2, *range(3, 61, 2)}),
+    ("deepseek-v3", {"moe_layer_freq": [0] * 60 + [1]}, set(range(60))),
+    ("deepseek-v3", {"mlp_layer_types": ["sparse", "dense"] * 30 + ["hash_moe"]}, set(range(1, 60, 2))),
 ])
-def test_structures_that_are_not_known_are_refused(name, key, value, tmp_path):
-    fault, = faults(tmp_path, CONFIGS[name] | {key: value})
+def test_experts_may_be_on_any_layers(name, keys, dense, tmp_path):
+    model = read_config(write(tmp_path, CONFIGS[name] | keys))
 
-    assert fault.startswith(f"{key}: ")
-    assert fault.endswith("not supported")
+    assert {i for i, kind in enumerate(model.feed_forward_types) if kind == "dense"} == dense
+    assert model.num_moe_layers == model.num_layers - len(dense)
 
 
 def test_groups_that_do_not_divide_the_heads_are_refused(tmp_path):

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
 from simulator.domain.layers.gated_delta_net import GatedDeltaNet
-from simulator.domain.layers.latent import Indexer, LatentAttention
+from simulator.domain.layers.indexer import Indexer
+from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.layers.lightning import LightningAttention
 from simulator.domain.layers.mamba2 import Mamba2
 from simulator.domain.layers.multi_head import MultiHeadAttention
@@ -240,14 +241,14 @@ def test_auto_kv_cache_is_that_which_the_checkpoint_declares():
 
     assert (declared.kv_cache_bytes, declared.kv_cache_format) == (1, "fp8")
     assert (plain.kv_cache_bytes, plain.kv_cache_format) == (2, "bfloat16")
-    assert [note.partition(":")[0] for note in declared.kv_cache_notes()] == [
+    assert [note.partition(":")[0] for note in declared.checkpoint_notes()] == [
         "llama-3.1-70b-fp8 declares a KV cache in fp8"]
-    assert plain.kv_cache_notes() == []
+    assert plain.checkpoint_notes() == []
 
 
 def test_stated_kv_cache_dtype_wins_over_the_declared_one():
     stated = deployment("llama-3.1-70b-fp8", kv_cache_dtype="bfloat16")
 
-    assert (stated.kv_cache_bytes, stated.kv_cache_notes()) == (2, [])
+    assert (stated.kv_cache_bytes, stated.checkpoint_notes()) == (2, [])
     # weights that are stored otherwise are another checkpoint, which declares nothing
     assert deployment("llama-3.1-70b-fp8", weight_dtype="bfloat16").kv_cache_bytes == 2

@@ -1,193 +1,116 @@
-"""Read quantization_config of a Hugging Face config.json: how a checkpoint stores its weight matrices.
+"""A checkpoint's quantisation, from the formats of its matrices: one with exceptions, or a list of matrices."""
+import json
+from collections import Counter
+from collections.abc import Iterator
 
-Scales are those of the formats: https://huggingface.co/docs/transformers/quantization and vLLM's
-model_executor/layers/quantization, one module a method.
-"""
-from collections.abc import Callable
-
-from msgspec.structs import replace
-
+from simulator.config.huggingface.family import Family
+from simulator.config.huggingface.formats import WHERE, ModuleFormats
 from simulator.config.huggingface.keys import Keys
-from simulator.config.huggingface.left_out import left_out
-from simulator.config.words import show
-from simulator.domain.model_spec import Quantization, Unquantized
-from simulator.errors import did_you_mean
+from simulator.config.huggingface.matrix_names import ALWAYS_PLAIN, HEADS, Names, modules_of
+from simulator.domain.layer_list import Layer
+from simulator.domain.matrix_formats import EXPERTS, HEAD, StoredMatrices
+from simulator.domain.model_spec import ModelSpec, Quantization, Unquantized
+from simulator.domain.stored_format import Format
 
-WHERE = "quantization_config"
-INT_DTYPES = {4: "int4", 8: "int8"}
-FLOAT_DTYPES = {4: "fp4", 8: "fp8"}
-FP4_BLOCK = {"mxfp4": (32, 8), "nvfp4": (16, 8)}    # weights a scale, bits of a scale
-FP16_BITS, FP32_BITS = 16, 32
+Found = dict[str, dict[int, Format | None]]         # by "PART.MATRIX" and layer
 
 
-def read_quantization(keys: Keys) -> Quantization | None:
-    """Return how weights are quantised, or None; faults are left in `keys`."""
-    table = keys.get(WHERE)
-    if table is None:
+def read_quantization(keys: Keys, model: ModelSpec, family: Family, formats: ModuleFormats | None,
+                      ) -> Quantization | None:
+    """Return how the weights of a model are quantised, or None."""
+    if formats is None:
         return None
-    if not isinstance(table, dict):
-        keys.fault(WHERE, f"expected a table, found {show(table)}")
+    found, weights = _formats(formats, model, Names(_text(keys), family.modules))
+    head = formats.first_named(HEADS)
+    kinds = Counter()
+    for name, layers in found.items():
+        for layer, stored in layers.items():
+            kinds[stored] += weights[name, layer]
+    kinds = Counter({stored: count for stored, count in kinds.items() if stored is not None})
+    if not kinds:
         return None
-    method = table.get("quant_method") or _producer(table)
-    if not isinstance(method, str) or method not in METHODS:
-        hint = did_you_mean(method, METHODS) if isinstance(method, str) else f"; valid: {', '.join(METHODS)}"
-        keys.fault(f"{WHERE}.quant_method", f"unknown method {show(method)}{hint}")
+    main = max(kinds, key=kinds.get)
+    return (_summary(formats, main, found, model) if len(kinds) == 1 and head is None else None) or _listed(
+        formats, main, found, head, model.num_layers)
+
+
+def _text(keys: Keys) -> str:
+    """Return the names of modules that tell which words a checkpoint uses; experts are alike."""
+    table = keys.get(WHERE, {})
+    rows = table.get("quantized_layers") if isinstance(table, dict) else None
+    names = [*(rows or ()), *((keys.files and keys.files.tensors) or ())]
+    others = {name: value for name, value in table.items() if name != "quantized_layers"}
+    return json.dumps(others) + "\n".join(name for name in names if ".experts." not in name or ".experts.0." in name)
+
+
+def _formats(formats: ModuleFormats, model: ModelSpec, known: Names) -> tuple[Found, dict[tuple[str, int], float]]:
+    """Return the formats of all matrices, and their weights."""
+    found: Found = {}
+    weights = {}
+    for layer, numbers in model.kinds.items():
+        for name, modules, count in _matrices(layer, model.hidden_size, known):
+            for number in numbers:
+                named = [f"model.layers.{number}.{module}" for module in modules]
+                found.setdefault(name, {})[number] = formats.first_named(named)
+                weights[name, number] = count
+    return found, weights
+
+
+def _matrices(layer: Layer, hidden: int, known: Names) -> Iterator[tuple[str, list[str], float]]:
+    """Yield name, modules and weights of the matrices of a layer."""
+    for part, each in layer.named_parts():
+        for matrix in each.matrices(hidden):
+            if matrix.parameters:
+                modules = modules_of(part, matrix.name, getattr(each, "backend", ""), known)
+                yield f"{part}.{matrix.name}", modules, matrix.parameters
+    if (moe := layer.moe) is not None:
+        for matrix in moe.expert.matrices(moe.expert_width(hidden)):
+            if matrix.parameters:
+                yield (f"{EXPERTS}.{matrix.name}", modules_of(EXPERTS, matrix.name, "", known),
+                       moe.num_experts * matrix.parameters)
+
+
+def _summary(formats: ModuleFormats, main: Format, found: Found, model: ModelSpec) -> Quantization | None:
+    """Return one format with parts that stay as they are; None: matrices of a part differ."""
+    parts: dict[str, dict[int, Format | None]] = {}
+    for name, layers in found.items():
+        part, _, matrix = name.partition(".")
+        if matrix in ALWAYS_PLAIN:
+            continue
+        for layer, stored in layers.items():
+            if parts.setdefault(part, {}).setdefault(layer, stored) != stored:
+                return None
+    if parts.pop("around", None):
         return None
-    read = METHODS[method](keys, _unnested(table), method)
-    if read is None:
-        return None
-    left, has_experts = left_out(keys, _unnested(table)), _has_experts(keys)
-    if not has_experts:
-        left = {part: layers for part, layers in left.items() if "experts" not in part}
-    scope = "experts" if has_experts and left.get("attention") == "all" else read.scope
+    left = {part: tuple(sorted(layer for layer, stored in layers.items() if stored is None))
+            for part, layers in parts.items()}
+    left = {part: "all" if len(layers) == len(parts[part]) else layers for part, layers in left.items() if layers}
+    scope = "experts" if EXPERTS in parts and all(
+        left.get(part) == "all" for part in parts if part != EXPERTS) else "linear"
     if scope == "experts":          # other parts are not quantised
-        left = {part: layers for part, layers in left.items() if part == "experts"}
-    return replace(read, scope=scope, kv_cache_dtype=_kv_cache_dtype(_unnested(table), method),
-                   unquantized=Unquantized(**left) if left else None)
+        left = {part: layers for part, layers in left.items() if part == EXPERTS}
+    stored = Quantization.of_format(main)
+    return Quantization(
+        method=formats.method, weight_dtype=stored.weight_dtype, scope=scope, group_size=stored.group_size,
+        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype,
+        unquantized=Unquantized(**left) if left else None)
 
 
-def _producer(table: dict) -> str | None:
-    """Return "modelopt" for a table without a method if its producer is ModelOpt, as in vLLM; else None."""
-    producer = table.get("producer")
-    return "modelopt" if isinstance(producer, dict) and producer.get("name") == "modelopt" else None
-
-
-def _unnested(table: dict) -> dict:
-    # hf_quant_config.json of ModelOpt keeps its keys one table deeper than config.json does.
-    inner = table.get("quantization")
-    return table | inner if isinstance(inner, dict) else table
-
-
-def _has_experts(keys: Keys) -> bool:
-    return any(keys.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
-
-
-def _kv_cache_dtype(table: dict, method: str) -> str | None:
-    """Return the format of the KV cache that the checkpoint declares; None: the model's dtype.
-
-    vLLM (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string; vllm/model_executor/layers/attention/attention.py;
-    first as of vllm-project/vllm at 959009b402c3) takes ModelOpt's fp8, later revisions its nvfp4 too, and fp8 for any
-    kv_cache_scheme of compressed-tensors; with other formats of ModelOpt the cache keeps the model's dtype.
-    """
-    scheme = table.get("kv_cache_scheme") or (method == "modelopt" and table.get("kv_cache_quant_algo"))
-    if method == "compressed-tensors":
-        return "fp8" if scheme else None
-    if method != "modelopt" or not scheme:
-        return None
-    if isinstance(scheme, dict):
-        if scheme.get("type") != "float":
-            return None
-        return {8: "fp8" if scheme.get("dynamic") is False else None, 4: "fp4"}.get(scheme.get("num_bits"))
-    return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(scheme).lower())
-
-
-def _number(keys: Keys, table: dict, names: str, default: int | None, where: str = WHERE) -> int | None:
-    inner = Keys(table, keys.file)
-    value = inner.get(names, default)
-    if type(value) is int and -1 <= value <= 2**20:
-        return value
-    if value is not None or default is None:
-        name = names.split("|")[0]
-        what = "required key is missing" if value is None else f"expected an integer, found {show(value)}"
-        keys.fault(f"{where}.{name}", what)
-    return None
-
-
-def _dtype(keys: Keys, bits: int | None, dtypes: dict, where: str) -> str | None:
-    if bits is not None and bits not in dtypes:
-        keys.fault(where, f"expected one of {', '.join(map(str, dtypes))} bits, found {bits}")
-    return dtypes.get(bits)
-
-
-def _block_size(keys: Keys, block, where: str) -> int:
-    if block is None:
-        return 0
-    if not isinstance(block, list) or len(block) != 2 or not all(type(n) is int and 0 < n <= 2**20 for n in block):
-        keys.fault(where, f"expected two positive integers, found {show(block)}")
-        return 0
-    return block[0] * block[1]
-
-
-def _fp8(keys: Keys, table: dict, method: str) -> Quantization:
-    # A float32 scale per block; scales per tensor or per channel are too few to count.
-    group = _block_size(keys, table.get("weight_block_size"), f"{WHERE}.weight_block_size")
-    return Quantization(method=method, weight_dtype="fp8", group_size=group, scale_bits=FP32_BITS if group else 0)
-
-
-def _packed_integers(keys: Keys, table: dict, method: str) -> Quantization | None:
-    # GPTQ and AWQ: a float16 scale and a zero point as wide as a weight for each group; -1 groups a whole column.
-    bits = _number(keys, table, "bits|w_bit", None)
-    group = _number(keys, table, "group_size|q_group_size", 128)
-    dtype = _dtype(keys, bits, INT_DTYPES, f"{WHERE}.bits")
-    if dtype is None or group is None:
-        return None
-    if group <= 0:
-        return Quantization(method=method, weight_dtype=dtype)
-    return Quantization(method=method, weight_dtype=dtype, group_size=group, scale_bits=FP16_BITS + bits)
-
-
-def _mxfp4(keys: Keys, table: dict, method: str) -> Quantization:
-    group, scale = FP4_BLOCK["mxfp4"]
-    return Quantization(method=method, weight_dtype="fp4", scope="experts", group_size=group, scale_bits=scale)
-
-
-def _bitsandbytes(keys: Keys, table: dict, method: str) -> Quantization | None:
-    # A float32 maximum per 64 weights in 4 bits, or per row in 8.
-    if table.get("load_in_4bit", table.get("_load_in_4bit")) is True:
-        return Quantization(method=method, weight_dtype="int4", group_size=64, scale_bits=FP32_BITS)
-    if table.get("load_in_8bit", table.get("_load_in_8bit")) is True:
-        return Quantization(method=method, weight_dtype="int8")
-    keys.fault(WHERE, "expected load_in_4bit or load_in_8bit to be true")
-    return None
-
-
-def _compressed_tensors(keys: Keys, table: dict, method: str) -> Quantization | None:
-    groups = table.get("config_groups")
-    where = f"{WHERE}.config_groups"
-    if not isinstance(groups, dict) or not groups:
-        keys.fault(where, f"expected a table of groups, found {show(groups)}")
-        return None
-    found = {_weights_of_group(keys, group, f"{where}.{name}", method) for name, group in groups.items()}
-    if len(found) > 1 and None not in found:
-        keys.fault(where, "groups with different weight formats are not supported")
-    return found.pop()
-
-
-def _weights_of_group(keys: Keys, group, where: str, method: str) -> Quantization | None:
-    weights = group.get("weights") if isinstance(group, dict) else None
-    if not isinstance(weights, dict):
-        keys.fault(f"{where}.weights", f"expected a table, found {show(weights)}")
-        return None
-    bits = _number(keys, weights, "num_bits", None, f"{where}.weights")
-    is_float = weights.get("type") == "float"
-    dtype = _dtype(keys, bits, FLOAT_DTYPES if is_float else INT_DTYPES, f"{where}.weights.num_bits")
-    size = _number(keys, weights, "group_size", 0, f"{where}.weights")
-    block = _block_size(keys, weights.get("block_structure"), f"{where}.weights.block_structure")
-    if dtype is None or size is None:
-        return None
-    group_size = max(size, 0) or block
-    scale = {"fp4": FP4_BLOCK["nvfp4"][1], "fp8": FP32_BITS}.get(dtype, FP16_BITS)
-    return Quantization(method=method, weight_dtype=dtype, group_size=group_size, scale_bits=scale if group_size else 0)
-
-
-def _modelopt(keys: Keys, table: dict, method: str) -> Quantization | None:
-    algorithm = table.get("quant_algo")
-    if algorithm == "FP8":
-        return Quantization(method=method, weight_dtype="fp8")
-    if algorithm == "NVFP4":
-        group, scale = FP4_BLOCK["nvfp4"]
-        return Quantization(method=method, weight_dtype="fp4", group_size=group, scale_bits=scale)
-    keys.fault(f"{WHERE}.quant_algo", f"expected FP8 or NVFP4, found {show(algorithm)}")
-    return None
-
-
-METHODS: dict[str, Callable[[Keys, dict, str], Quantization | None]] = {
-    "awq": _packed_integers,
-    "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _compressed_tensors,
-    "fbgemm_fp8": _fp8,
-    "fp8": _fp8,
-    "gptq": _packed_integers,
-    "modelopt": _modelopt,
-    "mxfp4": _mxfp4,
-}
+def _listed(formats: ModuleFormats, main: Format, found: Found, head: Format | None, num_layers: int) -> Quantization:
+    """Return the quantisation with a list of all matrices; `main` has most weights."""
+    names: dict[tuple[Format, tuple[int, ...]], list[str]] = {}
+    for name, layers in found.items():
+        by_format: dict[Format, list[int]] = {}
+        for layer, stored in sorted(layers.items()):
+            if stored is not None:
+                by_format.setdefault(stored, []).append(layer)
+        for stored, numbers in by_format.items():
+            names.setdefault((stored, tuple(numbers)), []).append(name)
+    rows = [StoredMatrices(names=tuple(each), format=stored, layers="all" if len(numbers) == num_layers else numbers)
+            for (stored, numbers), each in names.items()]
+    if head is not None:
+        rows.append(StoredMatrices(names=(HEAD,), format=head))
+    stored = Quantization.of_format(main)
+    return Quantization(
+        method=formats.method, weight_dtype=stored.weight_dtype, group_size=stored.group_size,
+        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype, matrices=tuple(rows))

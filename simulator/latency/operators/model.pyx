@@ -533,7 +533,7 @@ cdef class Operators(LatencyModel):
 
     def warnings(self) -> list:
         """Return notes for the user on the predictions made so far, a sentence each."""
-        notes = [*self._notes, *self._deployment.kv_cache_notes()]
+        notes = [*self._notes, *self._deployment.checkpoint_notes()]
         texts = LatencyModel.warnings(self) + [f"operators: {note}" for note in notes]
         texts += [f"operators: {UNSPLIT}"] if self._had_few else []
         if self._experts is not None:

@@ -7,11 +7,14 @@ from pathlib import Path
 import msgspec
 import tomli
 
+from simulator.config.huggingface.formats import kv_cache_dtype, stated_method, stated_table, unnested
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import hub_ids, load_model, names, shipped
 from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 from simulator.server_line.facts.hub_names import Format, bare, format_of, plain
+
+KV_ALGORITHMS = {"fp8": "FP8", "fp4": "NVFP4"}      # ModelOpt's names of formats of the KV cache
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,20 +197,27 @@ def _of_folder(path: Path, name: str) -> Checkpoint:
     file = path / "config.json" if path.is_dir() else path
     table = json.loads(file.read_text(encoding="utf-8"))
     beside = file.with_name("hf_quant_config.json")
-    stated = table.get("quantization_config") or (json.loads(beside.read_text(encoding="utf-8"))
-                                                  if beside.is_file() else {})
-    inner = stated.get("quantization", stated)
-    algorithm = inner.get("quant_algo") or ""
-    method = stated.get("quant_method") or ("modelopt" if algorithm else None)
+    stated = unnested(stated_table(table, json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None)
+                      or {})
+    method = stated_method(stated) if stated else None
     vision = table.get("vision_config")
     fields = _shape(spec) | {
         "hub_id": name, "spec": spec, "architecture": table["architectures"][0],
         "model_type": table.get("model_type", ""), "max_len": spec.max_position_embeddings,
         "is_multimodal": isinstance(vision, dict), "bidirectional_images": table.get("model_type") == "gemma3",
         "vision": _tower(vision) if isinstance(vision, dict) else None,
-        "method": "modelopt_fp4" if "FP4" in algorithm else method,
-        "kv_algorithm": inner.get("kv_cache_quant_algo") if method == "modelopt" else None}
+        "method": _server_method(method, stated),
+        "kv_algorithm": KV_ALGORITHMS.get(kv_cache_dtype(stated, method)) if method == "modelopt" else None}
     return Checkpoint(**fields)
+
+
+def _server_method(method: str | None, stated: dict) -> str | None:
+    """Return the method by the name that vLLM gives it: one for each family of ModelOpt's algorithms."""
+    if method != "modelopt":
+        return method
+    algorithm = str(stated.get("quant_algo")).upper()
+    families = {"MIXED_PRECISION": "modelopt_mixed", "MXFP8": "modelopt_mxfp8"}
+    return families.get(algorithm, "modelopt_fp4" if "FP4" in algorithm else "modelopt")
 
 
 def _tower(vision: dict) -> tuple[int, int]:
