@@ -3,6 +3,7 @@ from collections.abc import Iterable, Iterator
 
 from simulator.assembly.pooling import without_outputs
 from simulator.assembly.site import Site, sites_of
+from simulator.assembly.towers import tower_of, with_encoder_notes
 from simulator.config.experiment import Experiment
 from simulator.engine.accepting import missing_texts
 from simulator.errors import InputErrors, KeyFault
@@ -26,7 +27,8 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable
     def longest_text():
         return min(site.max_model_len for site in sites or sites_of(experiment))
 
-    return load(experiment.workload, experiment.seed, enough, longest_text, experiment.parts())
+    return load(experiment.workload, experiment.seed, enough, longest_text,
+                lambda key: tower_of(sites or sites_of(experiment), key), experiment.parts())
 
 
 def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
@@ -59,7 +61,7 @@ def meet(experiment: Experiment, sites: Iterable[Site], workload: Workload) -> W
                    "[workload.images]" for pool in experiment.encode_pools()]
     if faults:
         raise InputErrors(map(KeyFault, faults))
-    return workload
+    return with_encoder_notes(workload, experiment, sites)
 
 
 def _faults(site: Site, workload: Workload) -> Iterator[str]:

@@ -131,6 +131,9 @@ class Site:
             model=spec, accelerator=None, parallelism=parallelism, weight_dtype=model.dtype,
             kv_cache_dtype=model.kv_cache_dtype, gpu_memory_utilization=engine.gpu_memory_utilization or 1.0,
             experts=engine.experts)
+        if not self.model.has_head and not is_pooling(self.pool):
+            raise InputErrors([KeyFault(f'model.name: {self.model.name} has no output head; expected scheduler = "vllm" '
+                                        'and engine.task = "pooling" with it')])
         faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(stored))]
         faults += [f"model.{fault}" for fault in stored.format_faults()]
         if faults:

@@ -16,7 +16,7 @@ from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.load import Load, Measure, Warmup
 from simulator.domain.slo_classes import SloClass, by_name
-from simulator.domain.traits import Images, OutputKnowledge
+from simulator.domain.traits import Images, OutputKnowledge, Videos
 
 MAX_EVENTS = 2_000_000  # of trace.json: about 220 MB
 LAST_SECOND = 9e9       # the clock, int64 nanoseconds, ends soon after
@@ -243,6 +243,7 @@ class Workload(with_parts(Section, "workload"), kw_only=True):
     ))] = True
     output_knowledge: Annotated[OutputKnowledge, Meta(description="knowledge of output lengths that policies have")]
     images: Annotated[Images | None, Meta(description="images in prompts; absent: as in the trace")] = None
+    videos: Annotated[Videos | None, Meta(description="videos in prompts; absent: none")] = None
     parameters: Annotated[Any, Meta(extra={"kind": "workload"})]
 
     def __post_init__(self):

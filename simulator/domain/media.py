@@ -14,6 +14,7 @@ from simulator.domain.towers import Kind, Tower, View
 MOST_ELONGATED = 200            # longer side to shorter one: Qwen's processors refuse more
 MOST_TILES = 16                 # of an image, Llama 4
 FRAMES = (4, 768)               # fewest and most frames of a video, Qwen and MiniMax
+QWEN2_PIXELS = (3136, 12_845_056)
 FRAMES_PER_S = 2.0              # taken from a video unless the family or the user says otherwise
 FEWEST_TOKENS = 70              # of a frame, Gemma 4
 
@@ -26,6 +27,11 @@ class Encoded(NamedTuple):
 
     tokens: int
     views: tuple[View, ...]
+
+
+# Kinds of towers with bounds of the area; others have sizes of their own.
+BOUNDS: dict[Kind, tuple[str, ...]] = {
+    **dict.fromkeys(("qwen2_vl", "qwen3_vl", "minimax_m3"), ("min_pixels", "max_pixels")), "kimi_k25": ("max_pixels",)}
 
 
 class Limits(NamedTuple):
@@ -70,8 +76,9 @@ def image(tower: Tower, height: int, width: int, limits: Limits = NO_LIMITS) -> 
     Raises
     ------
     ValueError
-        The image has sides that the family refuses.
+        The image has sides that the family refuses, or a bound that it does not have.
     """
+    _check(tower, limits)
     return IMAGES[tower.kind](tower, height, width, limits)
 
 
@@ -87,14 +94,23 @@ def video(tower: Tower, given: Video, limits: Limits = NO_LIMITS) -> Encoded:
     if rule is None:
         raise ValueError(f"models with a tower of kind {tower.kind} take no videos, or by an unknown rule; those of "
                          f"{', '.join(VIDEOS)} do")
+    _check(tower, limits)
     return rule(tower, given, limits)
+
+
+def _check(tower: Tower, limits: Limits) -> None:
+    """Refuse bounds that the family does not have."""
+    for name, value in limits._asdict().items():
+        if value is not None and name not in BOUNDS.get(tower.kind, ()):
+            raise ValueError(f"{name}: expected none, found {value}: towers of kind {tower.kind} have no such bound")
 
 
 def resized(height: int, width: int, factor: int, bounds: tuple[int, int], frames: tuple[int, int] = (1, 1),
             ) -> tuple[int, int]:
     """Return rows and columns of squares that an image is resized to.
 
-    Both sides become whole squares of `factor` pixels, halves to even, and the area is brought between two bounds.
+    Both sides become whole squares of `factor` pixels, halves to even, at least one; the area is brought between two
+    bounds.
 
     bounds : smallest and largest area in pixels. frames : of a video with a bounded volume: as they are,
         and rounded.
@@ -102,14 +118,14 @@ def resized(height: int, width: int, factor: int, bounds: tuple[int, int], frame
     if max(height, width) / min(height, width) > MOST_ELONGATED:
         raise ValueError(f"an image of {height} x {width}: one side is more than {MOST_ELONGATED} times the other")
     exact, rounded = frames
-    rows, columns = (round(side / factor) for side in (height, width))
+    rows, columns = (max(round(side / factor), 1) for side in (height, width))
     if rounded * rows * columns * factor ** 2 > bounds[1]:
         by = math.sqrt(exact * height * width / bounds[1])
         rows, columns = (max(math.floor(side / by / factor), 1) for side in (height, width))
     elif rounded * rows * columns * factor ** 2 < bounds[0]:
         by = math.sqrt(bounds[0] / (exact * height * width))
         rows, columns = (math.ceil(side * by / factor) for side in (height, width))
-    return max(rows, 1), max(columns, 1)
+    return rows, columns
 
 
 def _merged(tower: Tower, rows: int, columns: int, groups: int = 1) -> Encoded:
@@ -122,13 +138,13 @@ def _side(tower: Tower) -> int:
 
 
 def _qwen2_image(tower, height, width, limits):
-    return _merged(tower, *resized(height, width, _side(tower), limits.within(3136, 12_845_056)))
+    return _merged(tower, *resized(height, width, _side(tower), limits.within(*QWEN2_PIXELS)))
 
 
 def _qwen2_video(tower, given, limits):
     frames = given.frames((FRAMES[0], FRAMES[1]))
     groups = max(-(-frames // tower.frames) if given.num_frames is not None else frames // tower.frames, 1)
-    bounds = limits.within(3136, 12_845_056)        # a frame's, from the same preprocessor_config.json as an image's
+    bounds = limits.within(*QWEN2_PIXELS)       # a frame's, from the same preprocessor_config.json as an image's
     return _merged(tower, *resized(given.height, given.width, _side(tower), bounds), groups)
 
 

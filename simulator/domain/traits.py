@@ -1,6 +1,6 @@
 """Schemas of request properties beside times and lengths.
 
-Adapters, images, and the output lengths that policies may see.
+Adapters, images, videos, and the output lengths that policies may see.
 """
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Pixels = Annotated[int, Meta(ge=1, le=2**40)]
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 LARGEST_SIDE = 2**20        # pixels
+OF_SIZE = ("model", "qwen2_vl")     # rules that count tokens by the size of an image
 
 
 def check_readers(given: msgspec.Struct, choice: str, readers: dict[str, tuple[str, ...]]) -> None:
@@ -80,7 +81,7 @@ class Adapters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CountChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of images; the keys of the distribution are in the same table."""
+    """A number of items; the keys of the distribution are in the same table."""
 
     distribution: Annotated[str, Meta(description="distribution of the numbers")]
     parameters: Annotated[Any, Meta(extra={"kind": "length_distribution"})]
@@ -95,15 +96,15 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     count: Annotated[CountChoice, Meta(description=(
         "number of images of a request; give min = 0 where there may be none"))]
-    rule: Annotated[Literal["qwen2_vl", "tokens_per_image"], Meta(description=(
-        "number of tokens of an image: qwen2_vl: as the image processor of Qwen2-VL computes it; tokens_per_image: a "
-        "constant"))] = "qwen2_vl"
+    rule: Annotated[Literal["model", "qwen2_vl", "tokens_per_image"], Meta(description=(
+        "number of tokens of an image. model: by the rule of the vision tower of [model]; qwen2_vl: as the image "
+        "processor of Qwen2-VL computes it; tokens_per_image: a constant"))] = "qwen2_vl"
     sizes: Annotated[tuple[tuple[Annotated[float, Meta(ge=0, le=LARGEST_SIDE)], ...], ...], Meta(
-        extra={"unit": "pixels"}, description="qwen2_vl: height, width and weight of each size")] = ()
-    min_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
-        "qwen2_vl: a smaller image is enlarged"))] = 3136
-    max_pixels: Annotated[Pixels, Meta(extra={"unit": "pixels"}, description=(
-        "qwen2_vl: a larger image is reduced; the default is that of the published models"))] = 12_845_056
+        extra={"unit": "pixels"}, description="model, qwen2_vl: height, width and weight of each size")] = ()
+    min_pixels: Annotated[Pixels | None, Meta(extra={"unit": "pixels"}, description=(
+        "model, qwen2_vl: a smaller image is enlarged; default: as in published models, 3136 for qwen2_vl"))] = None
+    max_pixels: Annotated[Pixels | None, Meta(extra={"unit": "pixels"}, description=(
+        "model, qwen2_vl: a larger image is reduced; default: as in published models, 12845056 for qwen2_vl"))] = None
     distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(extra={"unit": "images"}, description=(
         "number of different images, all equally likely; a repeated image need not be encoded again; default: no two "
         "images are equal"))] = None
@@ -111,20 +112,61 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self):
         check_readers(self, "rule", {
-            "sizes": ("qwen2_vl",), "min_pixels": ("qwen2_vl",), "max_pixels": ("qwen2_vl",),
+            "sizes": OF_SIZE, "min_pixels": OF_SIZE, "max_pixels": OF_SIZE,
             "tokens_per_image": ("tokens_per_image",)})
         if self.rule == "tokens_per_image" and self.tokens_per_image is None:
             raise ValueError('rule = "tokens_per_image" needs tokens_per_image')
-        if self.rule == "qwen2_vl":
-            self._check_sizes()
+        if self.rule in OF_SIZE:
+            check_weighted(self, "sizes", ("height", "width"), f'rule = "{self.rule}" needs sizes')
+            check_area(self)
 
-    def _check_sizes(self) -> None:
-        if not self.sizes:
-            raise ValueError('rule = "qwen2_vl" needs sizes')
-        for size in self.sizes:
-            if len(size) != 3 or not all(side >= 1 and side == int(side) for side in size[:2]):
-                raise ValueError(f"sizes: expected [height, width, weight], whole pixels, found {list(size)}")
-        if not 0 < sum(size[2] for size in self.sizes) < float("inf"):
-            raise ValueError("sizes: the weights must have a positive, finite sum")
-        if self.min_pixels > self.max_pixels:
-            raise ValueError(f"min_pixels {self.min_pixels} is above max_pixels {self.max_pixels}")
+
+class Videos(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Videos in prompts, [workload.videos], by the rule of the tower of [model].
+
+    They follow the images of a prompt. Frames are sampled as the processor of the model does; vLLM's loader may sample
+    them before, see num_frames.
+    """
+
+    count: Annotated[CountChoice, Meta(description=(
+        "number of videos of a request; give min = 0 where there may be none"))]
+    clips: Annotated[tuple[tuple[Annotated[float, Meta(ge=0, le=LARGEST_SIDE)], ...], ...], Meta(
+        extra={"unit": "seconds and pixels"}, description="length, height, width and weight of each clip")]
+    frames_per_s: Annotated[Annotated[float, Meta(gt=0, le=1000)] | None, Meta(extra={"unit": "1/s"}, description=(
+        "frames that are sampled of a second; default: as the processor of the model does, 2 or 1"))] = None
+    num_frames: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={"unit": "frames"}, description=(
+        "frames that are sampled of each clip, whatever its length; vLLM's loader takes 32 unless it is told "
+        "otherwise; default: by frames_per_s"))] = None
+    min_pixels: Annotated[Pixels | None, Meta(extra={"unit": "pixels"}, description=(
+        "a smaller frame is enlarged, of Qwen3-VL a video by all its frames; default: as in published models"))] = None
+    max_pixels: Annotated[Pixels | None, Meta(extra={"unit": "pixels"}, description=(
+        "a larger frame is reduced, of Qwen3-VL a video by all its frames; default: as in published models"))] = None
+    distinct: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(extra={"unit": "videos"}, description=(
+        "number of different videos, all equally likely; default: no two videos are equal"))] = None
+
+    def __post_init__(self):
+        if self.frames_per_s is not None and self.num_frames is not None:
+            raise ValueError("frames_per_s and num_frames both set the number of frames; give one of them")
+        check_weighted(self, "clips", ("seconds", "height", "width"), "clips: expected at least one clip, found none")
+        check_area(self)
+
+
+def check_weighted(given: msgspec.Struct, key: str, names: tuple[str, ...], missing: str) -> None:
+    """Raise ValueError unless the rows of `key` have these values and a weight."""
+    rows = getattr(given, key)
+    if not rows:
+        raise ValueError(missing)
+    for row in rows:
+        if len(row) != len(names) + 1 or not all(
+                value > 0 if name == "seconds" else value >= 1 and value == int(value)
+                for name, value in zip(names, row, strict=False)):
+            raise ValueError(f"{key}: expected [{', '.join(names)}, weight], whole pixels, found {list(row)}")
+    if not 0 < sum(row[-1] for row in rows) < float("inf"):
+        raise ValueError(f"{key}: the weights must have a positive, finite sum")
+
+
+def check_area(given: Images | Videos) -> None:
+    """Raise ValueError unless the least area is at most the largest one."""
+    least, most = given.min_pixels, given.max_pixels
+    if least is not None and most is not None and least > most:
+        raise ValueError(f"min_pixels {least} is above max_pixels {most}")

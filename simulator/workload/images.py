@@ -1,5 +1,7 @@
 """Images in prompts: their token counts, and their positions."""
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -7,16 +9,31 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
+from simulator.domain.items import WORK
+from simulator.domain.media import QWEN2_PIXELS, Encoded, Limits, image, resized
+from simulator.domain.towers import Tower, amounts
 from simulator.domain.traits import Images
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import Columns, Prompts
 from simulator.workload.limits import MAX_TOKENS
 
 SIDE_PIXELS = 28                # a token is a square of 2 x 2 patches of 14 pixels
-MOST_ELONGATED = 200            # longer side to shorter one
 
 
-def qwen2_vl_tokens(height: int, width: int, min_pixels: int = 3136, max_pixels: int = 12_845_056) -> int:
+class Drawn(NamedTuple):
+    """Items of prompts.
+
+    owners : row of each item's request, ascending. shown : number of its content. tokens : of each content.
+    work : structured array, `domain.items.WORK`, of each content; None: it is not known.
+    """
+
+    owners: np.ndarray
+    shown: np.ndarray
+    tokens: np.ndarray
+    work: np.ndarray | None
+
+
+def qwen2_vl_tokens(height: int, width: int, min_pixels: int | None = None, max_pixels: int | None = None) -> int:
     """Return how many tokens Qwen2-VL and its descendants use for an image.
 
     Both sides become multiples of 28 pixels, and the area is brought between the bounds; a token is 28 x 28 pixels.
@@ -30,65 +47,110 @@ def qwen2_vl_tokens(height: int, width: int, min_pixels: int = 3136, max_pixels:
     -----
     Source: huggingface/transformers, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize.
     """
-    if max(height, width) / min(height, width) > MOST_ELONGATED:
-        raise ValueError(f"an image of {height} x {width}: one side is more than {MOST_ELONGATED} times the other")
-    rows, columns = (max(round(side / SIDE_PIXELS), 1) for side in (height, width))     # halves to the even number
-    if rows * columns * SIDE_PIXELS ** 2 > max_pixels:
-        factor = math.sqrt(height * width / max_pixels)
-        rows, columns = (max(math.floor(side / factor / SIDE_PIXELS), 1) for side in (height, width))
-    elif rows * columns * SIDE_PIXELS ** 2 < min_pixels:
-        factor = math.sqrt(min_pixels / (height * width))
-        rows, columns = (math.ceil(side * factor / SIDE_PIXELS) for side in (height, width))
-    return rows * columns
+    return math.prod(resized(height, width, SIDE_PIXELS, Limits(min_pixels, max_pixels).within(*QWEN2_PIXELS)))
 
 
-def with_images(columns: Columns, given: Images | None, streams: RandomStreams) -> Columns:
+def with_images(columns: Columns, given: Images | None, streams: RandomStreams,
+                tower_for: Callable[[str], Tower] | None = None) -> Columns:
     """Return the requests with the images of [workload.images] in their prompts.
 
     Each image is a token stream of its own; with `distinct`, that many images are repeated.
 
+    tower_for : returns the vision tower of the model; its argument is the key that needs it.
+
     Raises
     ------
     InputErrors
-        The workload has images already, or sessions; a size or a prompt is out of range.
+        The workload has images already, or sessions; a size or a prompt is out of range; the model has no tower.
     """
     if given is None:
         return columns
     if "num_images" in columns.facts or "image_tokens" in columns.facts:
         raise InputErrors([KeyFault("workload.images: the trace says itself what images its requests have")])
-    if columns.waits is not None:
-        raise InputErrors([KeyFault(
-            "workload.images: later turns would have to repeat the images of those before; write them into the column "
-            "prompt of a trace, as name:tokens")])
+    refuse_turns(columns, "images")
+    drawn = draw(columns, given, streams, "image", lambda generator, count: _sizes(given, generator, count, tower_for))
+    return added(columns, drawn, "images")
+
+
+def draw(columns: Columns, given, streams: RandomStreams, name: str, sizes: Callable) -> Drawn:
+    """Draw the number of items of each request, and their contents.
+
+    given : with `count` and `distinct`. name : of an item, in names of random streams. sizes : called with a generator
+    and a number of contents, returns their tokens and work.
+    """
     distribution = registry.load("length_distribution", given.count.distribution)(given.count.parameters)
-    counts = distribution.draw(streams.generator("image_counts"), len(columns))
+    counts = distribution.draw(streams.generator(f"{name}_counts"), len(columns))
     owners = np.repeat(np.arange(len(columns)), counts)
     shown = np.arange(len(owners))
     if given.distinct is not None:
-        shown = streams.generator("image_choices").integers(0, given.distinct, len(owners))
-    tokens = _tokens(given, streams.generator("image_sizes"), given.distinct or len(owners))[shown]
-    image_tokens = np.bincount(owners, weights=tokens, minlength=len(columns)).astype(np.int64)
-    prompt_tokens = columns.prompt_tokens + image_tokens
+        shown = streams.generator(f"{name}_choices").integers(0, given.distinct, len(owners))
+    tokens, work = sizes(streams.generator(f"{name}_sizes"), given.distinct or len(owners))
+    return Drawn(owners, shown, tokens, work)
+
+
+def refuse_turns(columns: Columns, key: str) -> None:
+    """Refuse items in the prompts of requests that wait for others."""
+    if columns.waits is not None:
+        raise InputErrors([KeyFault(
+            f"workload.{key}: later turns would have to repeat the {key} of those before; write them into the column "
+            "prompt of a trace, as name:tokens")])
+
+
+def added(columns: Columns, drawn: Drawn, key: str) -> Columns:
+    """Return the requests with items in their prompts, behind those that they have.
+
+    Raises
+    ------
+    InputErrors
+        A prompt is too long.
+    """
+    owners, tokens, count = drawn.owners, drawn.tokens[drawn.shown], len(columns)
+    item_tokens = np.bincount(owners, weights=tokens, minlength=count).astype(np.int64)
+    prompt_tokens = columns.prompt_tokens + item_tokens
     if prompt_tokens.max() > MAX_TOKENS:
         raise InputErrors([KeyFault(
-            f"workload.images: make a prompt of {prompt_tokens.max()} tokens, at most {MAX_TOKENS} are possible")])
-    images = _first_free(columns) + np.arange(given.distinct or len(owners))
-    images = records.named_stream(images)
-    return replace(columns, prompts=_inserted(columns, owners, images[shown], tokens), prompt_tokens=prompt_tokens,
-                   images=images, facts=columns.facts | {"num_images": counts, "image_tokens": image_tokens})
+            f"workload.{key}: make a prompt of {prompt_tokens.max()} tokens, at most {MAX_TOKENS} are possible")])
+    items = records.named_stream(_first_free(columns) + np.arange(len(drawn.tokens)))
+    facts = {"num_images": np.bincount(owners, minlength=count), "image_tokens": item_tokens}
+    facts = {name: columns.facts.get(name, 0) + values for name, values in facts.items()}
+    before = np.empty(0, np.int64) if columns.images is None else columns.images
+    work = None
+    if drawn.work is not None or columns.image_work is not None:
+        parts = ((before, columns.image_work), (items, drawn.work))
+        work = np.concatenate([np.zeros(len(each), WORK) if known is None else known for each, known in parts])
+    return replace(columns, prompts=_inserted(columns, owners, items[drawn.shown], tokens),
+                   prompt_tokens=prompt_tokens, images=np.concatenate([before, items]), image_work=work,
+                   facts=columns.facts | facts)
 
 
-def _tokens(given: Images, generator: np.random.Generator, count: int) -> np.ndarray:
-    """Return the tokens of each image."""
+def _sizes(given: Images, generator: np.random.Generator, count: int,
+           tower_for: Callable[[str], Tower] | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the tokens and the work of images."""
     if given.rule == "tokens_per_image":
-        return np.full(count, given.tokens_per_image)
+        return np.full(count, given.tokens_per_image), None
+    weights = [weight for _, _, weight in given.sizes]
     try:
-        of_size = [qwen2_vl_tokens(int(height), int(width), given.min_pixels, given.max_pixels)
-                   for height, width, _ in given.sizes]
+        if given.rule == "qwen2_vl":
+            tokens = [qwen2_vl_tokens(int(height), int(width), given.min_pixels, given.max_pixels)
+                      for height, width, _ in given.sizes]
+            return np.array(tokens)[chosen(weights, generator, count)], None
+        tower, limits = tower_for("workload.images.rule"), Limits(given.min_pixels, given.max_pixels)
+        encoded = [image(tower, int(height), int(width), limits) for height, width, _ in given.sizes]
     except ValueError as error:
         raise InputErrors([KeyFault(f"workload.images.sizes: {error}")]) from None
-    ends = np.cumsum([weight for _, _, weight in given.sizes])
-    return np.array(of_size)[np.searchsorted(ends, generator.random(count) * ends[-1], side="right")]
+    return amounts_of(encoded, chosen(weights, generator, count))
+
+
+def chosen(weights: list[float], generator: np.random.Generator, count: int) -> np.ndarray:
+    """Return rows drawn by their weights, int64 (count,)."""
+    ends = np.cumsum(weights)
+    return np.searchsorted(ends, generator.random(count) * ends[-1], side="right")
+
+
+def amounts_of(encoded: list[Encoded], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and work of items, each one of `encoded`."""
+    work = np.array([amounts(each.views) for each in encoded], WORK)
+    return np.array([each.tokens for each in encoded])[rows], work[rows]
 
 
 def _first_free(columns: Columns) -> int:

@@ -22,10 +22,11 @@ from simulator.workload.output_knowledge import with_knowledge
 from simulator.workload.private_prefixes import with_private_prefixes
 from simulator.workload.recycling import repeated
 from simulator.workload.stages import MAX_REQUESTS, StagePlan, notes_on_empty, plan_stage, plan_stages
+from simulator.workload.videos import with_videos
 
 
-def load(section, seed: int, enough: Enough = ENOUGH,
-         longest_text: Callable[[], int] | None = None, parts: Iterable = ()) -> Workload:
+def load(section, seed: int, enough: Enough = ENOUGH, longest_text: Callable[[], int] | None = None,
+         tower_for: Callable | None = None, parts: Iterable = ()) -> Workload:
     """Read or draw the requests of an experiment.
 
     Parameters
@@ -33,7 +34,8 @@ def load(section, seed: int, enough: Enough = ENOUGH,
     section : simulator.config.experiment.Workload.
     seed : of the experiment; traces do not use it.
     enough : number of plays for a closed loop that only its end bounds: a guess first, then the number that it used.
-    longest_text : returns max_model_len; called only by workloads that need it.
+    longest_text : returns max_model_len; called only by workloads that need it. tower_for : see `with_images`; the
+        same.
     parts : assembly.parts.base.Part, which add to the requests.
 
     Raises
@@ -64,7 +66,8 @@ def load(section, seed: int, enough: Enough = ENOUGH,
         _check_idle_cap(columns)
     if given.recycle:
         columns = _recycled(columns, given, duration_s, enough.guess)
-    columns = with_private_prefixes(with_images(columns, section.images, streams), given.private_prefix_tokens)
+    columns = with_videos(with_images(columns, section.images, streams, tower_for), section.videos, streams, tower_for)
+    columns = with_private_prefixes(columns, given.private_prefix_tokens)
     columns = _described(with_budgets(columns, longest_text), section, seed, parts)
     if stages:
         columns = _used(stages, columns)
@@ -139,9 +142,10 @@ def _warmups(section, source, seed: int, parts: Iterable) -> Warmups | None:
     if not hasattr(source, "drawn"):
         raise InputErrors([KeyFault(f'workload.warmup.stage: requests are drawn for it, and type = "{section.type}" '
                                     "does not draw them one by one; take copies_of_first")])
-    if section.images is not None:
-        raise InputErrors([KeyFault("workload.warmup.stage: has no images, the others do ([workload.images]); take "
-                                    "copies_of_first")])
+    for key in ("images", "videos"):
+        if getattr(section, key) is not None:
+            raise InputErrors([KeyFault(f"workload.warmup.stage: has no {key}, the others do ([workload.{key}]); take "
+                                        "copies_of_first")])
     streams = RandomStreams(seed, "warmup ")
     plan = plan_stage(stage, streams.generator("stage"), FIRST_GUESS, "workload.warmup.stage")
     if not plan.count:

@@ -25,7 +25,8 @@ STEP = tower("step3p7", 14, 4, image_size=728)
 @pytest.mark.parametrize(("of", "height", "width", "tokens", "views"), [
     (QWEN2, 280, 560, 10 * 20, [View(20 * 40)]),
     (QWEN2, 300, 300, 11 * 11, [View(22 * 22)]),              # 300/28 = 10.7
-    (QWEN2, 10, 200, 1 * 9, [View(36)]),                       # below 56 x 56: x 1.25, 12.5 and 250, rounded up
+    (QWEN2, 14, 100, 1 * 4, [View(16)]),                       # at least a row; 3.6 columns
+    (QWEN2, 28, 28, 2 * 2, [View(16)]),                        # 3,136 pixels at least
     (QWEN3, 1080, 1920, 34 * 60, [View(68 * 120)]),            # 33.75 and 60 squares of 32
     (QWEN3, 128, 128, 8 * 8, [View(256)]),                     # 65,536 pixels at least
     (KIMI, 1080, 1920, 39 * 69, [View(78 * 138)]),             # padded: 38.6 and 68.6 squares of 28
@@ -74,6 +75,13 @@ def test_areas_can_be_bounded():
     assert image(QWEN3, 1024, 1024).tokens == 32 * 32
     assert image(QWEN3, 1024, 1024, Limits(max_pixels=256 * 256)).tokens == 8 * 8
     assert image(KIMI, 1120, 1120, Limits(max_pixels=560 * 560)).tokens == 20 * 20
+
+
+@pytest.mark.parametrize(("of", "limits"), [(KIMI, Limits(min_pixels=4)), (GEMMA3, Limits(max_pixels=4)),
+                                            (PIXTRAL, Limits(min_pixels=4)), (LLAMA4, Limits(max_pixels=4))])
+def test_bounds_that_a_family_does_not_have_are_refused(of, limits):
+    with pytest.raises(ValueError, match="pixels: expected none, found 4"):
+        image(of, 100, 100, limits)
 
 
 def test_elongated_images_are_refused():

@@ -556,6 +556,8 @@ def adapters(*values, **keys):
     return acts(*values, **DRAWN | at("workload__adapters", **{"names": ["a", "b"]} | keys))
 
 
+CLIPS = DRAWN | {"model__name": "qwen3.5-27b", "engine__max_model_len": 512, "workload__videos": {
+    "count": {"distribution": "constant", "tokens": 1}, "clips": [[4.0, 64, 64, 1.0]]}}
 TRAITS = {
     "workload.cancel_at_deadline": acts(True, False, latency__base_us=20_000.0),
     "workload.output_knowledge.predictor": acts("exact", "mean", **FORETOLD),
@@ -576,6 +578,12 @@ TRAITS = {
     "workload.images.distinct": acts(1, 1000, **IMAGES),
     "workload.images.tokens_per_image": acts(10, 20, **DRAWN | {"workload__images": {
         "count": {"distribution": "constant", "tokens": 1}, "rule": "tokens_per_image"}}),
+    "workload.videos.count.distribution": refuses("no such", "no length distribution", **CLIPS),
+    "workload.videos.clips": acts([[4.0, 64, 64, 1.0]], [[8.0, 64, 64, 1.0]], **CLIPS),
+    "workload.videos.frames_per_s": acts(1.0, 2.0, **CLIPS), "workload.videos.num_frames": acts(4, 8, **CLIPS),
+    "workload.videos.min_pixels": acts(4096, 65_536, **CLIPS),
+    "workload.videos.max_pixels": acts(8192, 65_536, **CLIPS),
+    "workload.videos.distinct": acts(1, 1000, **CLIPS | {"engine__encoder": {"us_per_embedding": 50.0}}),
 }
 WORKLOADS = {
     "workload.measure.warmup_requests": acts(0, 5), "workload.measure.warmup_s": acts(0.0, 0.1),

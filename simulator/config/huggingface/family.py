@@ -28,6 +28,7 @@ class Family(NamedTuple):
     embedding_norm: bool = False
     positions: int | None = None                # learned positions are weights, this many beyond the context
     lm_head_bias: Flag = False
+    has_head: bool = True                       # False: a pooler in its place
     heads: Number = HEADS
     kv_heads: Number = Key(KV_NAMES, 0)         # 0: equal to the number of query heads
     head_dim: int | None = None                 # if the key is absent; None: hidden_size / heads

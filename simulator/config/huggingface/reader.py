@@ -14,6 +14,7 @@ from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
 from simulator.config.huggingface.quantization import read_quantization
 from simulator.config.huggingface.tensor_files import read_tensor_files
+from simulator.config.huggingface.tasks import check_direction, decoder_of, why_not
 from simulator.config.huggingface.vision import vision_fields
 from simulator.config.words import show
 from simulator.domain.layers.base import MAX_LAYERS
@@ -88,6 +89,10 @@ def _family(keys: Keys) -> Family:
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         what = "required key is missing" if names is None else f"expected a list of names, found {show(names)}"
         raise InputErrors([f"{keys.file}: architectures: {what}"])
+    if names[0] not in FAMILIES and (decoder := decoder_of(names[0], FAMILIES)):
+        return FAMILIES[decoder]._replace(has_head=False, num_mtp_layers=0)
+    if why := why_not(names[0]):
+        raise InputErrors([f"{keys.file}: architectures: {show(names[0])} is not supported: {why}"])
     if names[0] not in FAMILIES:
         nearest = did_you_mean(names[0], FAMILIES)
         hint = "" if nearest.startswith("; valid") else nearest
@@ -100,6 +105,7 @@ def _model(keys: Keys, family: Family) -> dict:
     num_layers = _num_layers(keys)
     for name in filter(keys.get, family.refused):
         keys.fault(name, f"{show(keys.get(name))} is not supported")
+    check_direction(keys)
     context = _context(keys, family)
     positions = keys.number(family.context) + family.positions if family.positions is not None else 0
     fields = {
@@ -113,6 +119,7 @@ def _model(keys: Keys, family: Family) -> dict:
         "embedding_norm": family.embedding_norm,
         "learned_positions": positions,
         "lm_head_bias": keys.flag(family.lm_head_bias),
+        "has_head": family.has_head,
         "num_mtp_layers": keys.number(family.num_mtp_layers),
     } | vision_fields(keys) | assembled(keys, family, num_layers)
     return fields

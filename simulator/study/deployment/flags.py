@@ -29,6 +29,7 @@ NUMBERS = {         # key -> flag that takes its value
     "engine.num_gpu_blocks": "--num-gpu-blocks-override",
     "engine.long_prefill_token_threshold": "--long-prefill-token-threshold",
     "engine.policy": "--scheduling-policy",
+    "engine.task": "--runner",
     "engine.watermark": "--watermark",
     "engine.experts.all2all_backend": "--all2all-backend",
     "engine.lora.max_loras": "--max-loras",

@@ -25,6 +25,7 @@ PLACES_OF_VLLM = {
     "engine.enable_prefix_caching": "cache.enable_prefix_caching",
     "engine.prefix_match_unit": "cache.prefix_match_unit",
     "engine.policy": "scheduler.policy",
+    "engine.task": "model.runner_type",
     "engine.lora.max_loras": "lora.max_loras",
     "engine.lora.max_cpu_loras": "lora.max_cpu_loras",
     "engine.lora.rank": "lora.max_lora_rank",
@@ -34,6 +35,7 @@ PLACES_OF_VLLM = {
 USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology.decode_context_parallel": 1,
          "topology.prefill_context_parallel": 1, "topology.cp_kv_cache_interleave_size": 1,
          "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
+         "engine.task": "generate",
          "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
          "model.kv_cache_dtype": "auto"}
 KV_DTYPES = {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"}

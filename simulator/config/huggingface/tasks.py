@@ -1,0 +1,40 @@
+"""Architectures that do not generate: decoders behind a pooler, encoders, and encoders with a decoder."""
+from collections.abc import Container
+
+from simulator.config.huggingface.keys import Keys
+
+# Suffixes of a decoder whose head is another: embedding, classification, reward. Source: vLLM 0.33.0, vllm/config/model.py.
+POOLED = ("ForSequenceClassification", "ForTokenClassification", "ForRewardModeling", "ForProcessRewardModel",
+          "ForRewardModel", "ForTextEncoding", "Model")
+SUFFIXES = (*POOLED, "ForMaskedLM", "ForConditionalGeneration")
+ENCODERS = {"Bert", "Roberta", "XLMRoberta", "ModernBert", "NomicBert", "DistilBert", "Electra", "DebertaV2", "Gte",
+            "GteNew", "MPNet", "CLIP", "Siglip"}
+ENCODER_DECODERS = {"Whisper", "T5", "MT5", "UMT5", "T5Gemma", "Bart", "MBart", "Pegasus", "M2M100", "Marian",
+                    "Florence2", "SeamlessM4T"}
+WHY_NO_ENCODER = ("an encoder: its attention sees both directions and keeps no KV cache, and neither the prices of the "
+                  "backends nor the KV blocks of the schedulers are built for it; embedding models on a decoder, as "
+                  "Qwen3-Embedding, are taken, with engine.task = \"pooling\"")
+WHY_NO_ENCODER_DECODER = ("an encoder with a decoder: each layer of the decoder reads a cache of the encoder's outputs "
+                          "beside its own, and neither its blocks nor its prices are built")
+
+
+def decoder_of(architecture: str, families: Container[str]) -> str | None:
+    """Return the decoder behind the pooler of an architecture, which has no output head; None: it is another kind."""
+    names = (f"{architecture.removesuffix(suffix)}ForCausalLM" for suffix in POOLED if architecture.endswith(suffix))
+    return next((name for name in names if name in families), None)
+
+
+def why_not(architecture: str) -> str:
+    """Return why an architecture that does not generate is refused; "": there is no such reason."""
+    bases = {architecture.removesuffix(suffix) for suffix in SUFFIXES if architecture.endswith(suffix)}
+    if bases & ENCODERS:
+        return WHY_NO_ENCODER
+    return WHY_NO_ENCODER_DECODER if bases & ENCODER_DECODERS else ""
+
+
+def check_direction(keys: Keys) -> None:
+    """Refuse decoders whose attention sees both directions, as of some embedding models."""
+    for name, plain in (("is_causal", True), ("use_bidirectional_attention", False)):
+        value = keys.get(name, plain)
+        if value is not plain and value != "vision":        # Gemma 4: images alone
+            keys.fault(name, "attention in both directions is not supported: it keeps no KV cache, and has no price")
