@@ -217,7 +217,7 @@ def test_an_attention_kind(follow, models, tmp_path):
 
 
 @pytest.mark.parametrize("latency", [
-    '"operators"\nlatency.path = "tables"', '"trained_physics"', '"step_roofline"', '"crossmodel"',
+    '"trained_physics"', '"step_roofline"', '"crossmodel"',
     '"forest"\nlatency.compute_file = "a.csv"\nlatency.attention_file = "a.csv"'])
 def test_an_attention_kind_without_a_price_is_refused_by_name(follow, models, tmp_path, latency):
     file = tmp_path / "diff.toml"

@@ -8,6 +8,7 @@ from simulator.domain.layers.multi_head import MultiHeadAttention
 from simulator.domain.model_spec import SlidingAttention
 from simulator.errors import InputErrors
 from simulator.profiling.plan import KEYS, QUICK, make_plan
+from support.operator_profiles import write_tables
 from support.small_models import DENSE, LATENT, RECURRENT, deploy
 
 H100 = load_accelerator("h100-sxm-80gb")
@@ -27,6 +28,24 @@ class Twice(MultiHeadAttention, tag_field="kind", tag="twice"):
 
     def passes(self, element_bytes, window=0):
         return 2 * super().passes(element_bytes, window)
+
+
+class DoubledTwice(Doubled, tag_field="kind", tag="doubled_twice"):
+    """Both."""
+
+    title = "doubled attention in two passes"
+
+    def passes(self, element_bytes, window=0):
+        return 2 * super().passes(element_bytes, window)
+
+
+class Many(MultiHeadAttention, tag_field="kind", tag="many"):
+    """Attention with forty windows."""
+
+    title = "attention with forty windows"
+
+    def passes(self, element_bytes, window=0):
+        return [each for size in range(40) for each in super(Many, self).passes(element_bytes, size)]
 
 
 def deployed(kind, **more):
@@ -51,10 +70,28 @@ def test_a_backend_without_a_price_refuses_the_kind_by_name(name, parameters):
     assert f'"{name}"' in str(caught.value)
 
 
-def test_tables_without_a_kind_refuse_it_and_so_does_their_profile():
-    with pytest.raises(InputErrors, match='"operators" has no price of doubled attention, kind = "doubled", of dense; '
-                                          "it has prices of multi_head, multi_head_latent"):
-        registry.load("latency", "operators").asked(deployed(Doubled))
+def test_tables_without_a_kind_leave_it_to_the_roofline_by_name(tmp_path):
+    folder = write_tables(tmp_path / "tables")
+    model, plain = (
+        priced("operators", deploy(replace(DENSE, attention=kind(num_heads=4, num_kv_heads=2, head_dim=16))),
+               path=str(folder), cache_directory=str(folder / "cache")) for kind in (Doubled, MultiHeadAttention))
+
+    assert model.provenance()["operators"]["doubled prefill"] == "roofline"
+    assert "doubled decode" not in plain.provenance()["operators"]
+    assert any('doubled attention, kind = "doubled", is in no table' in note for note in model.warnings())
+    assert registry.load("latency", "operators").asked(deployed(Doubled)).attention_parts == {}
+
+
+def test_attention_without_a_table_takes_the_roofline_of_its_passes(tmp_path):
+    folder = write_tables(tmp_path / "tables")
+
+    def decode_s(kind, context):
+        model = priced("operators", deploy(replace(DENSE, attention=kind(num_heads=4, num_kv_heads=2, head_dim=16))),
+                       path=str(folder), cache_directory=str(folder / "cache"))
+        return model.breakdown([], [context] * 8)["decode_attention"]
+
+    once, twice = (decode_s(kind, 4096) - decode_s(kind, 2048) for kind in (Doubled, DoubledTwice))
+    assert twice == pytest.approx(2 * once)
 
 
 def test_a_profile_names_the_kinds_that_it_does_not_measure():
@@ -81,13 +118,21 @@ def test_the_roofline_names_a_kind_without_a_law_and_an_error():
     errors = registry.load("latency", "roofline").errors(registry.load("latency", "roofline").Parameters(),
                                                          deployed(Doubled))[0]
 
-    assert "roofline: doubled attention has no law: it takes one share of peak" in model.warnings()
+    assert any(note.startswith("roofline: doubled attention has no law: its FLOPs and bytes take one share of peak")
+               for note in model.warnings())
     assert errors["prefill_attention"].error_frac is None
     assert errors["dense"].error_frac > 0
 
 
+@pytest.mark.parametrize("more", [{}, {"layer_pattern": "SF", "sliding_attention": SlidingAttention(window=9)}])
+def test_the_roofline_prices_each_pass(more):
+    once, twice = (priced("roofline", deployed(kind, **more), efficiency="shares", attention_latency_us=0.0).breakdown(
+        [(512, 0)], [5000] * 4) for kind in (MultiHeadAttention, Twice))
+
+    for name in ("prefill_attention", "decode_attention"):
+        assert twice[name] == pytest.approx(2 * once[name])
+
+
 def test_the_roofline_refuses_passes_that_it_has_no_place_for():
-    with pytest.raises(InputErrors, match="has 2 and 0, of attention in two passes"):
-        priced("roofline", deployed(Twice))
-    with pytest.raises(InputErrors, match="has 2 and 2, of attention in two passes"):
-        priced("roofline", deployed(Twice, layer_pattern="SF", sliding_attention=SlidingAttention(window=9)))
+    with pytest.raises(InputErrors, match="prices 32 kinds of passes of attention at most, found 40"):
+        priced("roofline", deployed(Many))

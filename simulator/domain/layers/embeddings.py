@@ -9,6 +9,8 @@ class PerLayerEmbedding(Part, tag_field="kind", tag="per_layer"):
     Source: Hugging Face's transformers, models/gemma3n.
     """
 
+    title = "the embedding for each layer"
+
     vocab_size: Positive
     width: Positive                             # of the share of one layer
     num_layers: Positive
@@ -46,6 +48,8 @@ class NgramEmbedding(Part, tag_field="kind", tag="ngram"):
     Their rows are projected and averaged with the token's own embedding. Source: LongCat-Flash-Lite in vLLM 0.33,
     vllm/model_executor/models/longcat_flash_ngram.py.
     """
+
+    title = "the embedding of runs of tokens"
 
     rows: Positive                              # of the first table; each further one has two more
     longest: Positive                           # emb_neighbor_num

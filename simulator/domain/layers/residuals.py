@@ -3,6 +3,8 @@
 Each is a `Part` of one layer, with the weights and the work of all its sites there; `head_parameters` are the weights
 of the same scheme that a model has once.
 """
+from typing import ClassVar
+
 from msgspec.structs import replace
 
 from simulator.domain.layers.base import Count, Matrix, Part, Positive, Product, Small, divide
@@ -12,6 +14,7 @@ class Whole(Part):
     """Base of parts that each rank holds whole."""
 
     is_around = True
+    title: ClassVar[str]
 
     between_kernels = property(lambda self: sum(each.kernels for each in self.small_operators))
 
@@ -35,6 +38,8 @@ class HyperConnections(Whole, tag_field="kind", tag="hyper_connections"):
     2512.24880; Hugging Face's transformers, models/deepseek_v4 (DeepseekV4HyperConnection); models/hy_v4,
     which does not mix the streams with one another.
     """
+
+    title = "hyper-connections"
 
     streams: Positive
     mixes: bool = True                          # streams with one another: a matrix of streams x streams
@@ -78,6 +83,8 @@ class AttentionResiduals(Whole, tag_field="kind", tag="attention_residuals"):
     Source: Kimi-K3 in vLLM 0.33.
     """
 
+    title = "residuals that attend"
+
     block_size: Positive                        # layers with outputs kept as one sum
     num_layers: Positive                        # of the model: layers read as many sums as there are blocks before them
 
@@ -112,6 +119,8 @@ class AltUp(Whole, tag_field="kind", tag="alt_up"):
     Of `streams` residuals a layer computes one and corrects the others by it. Source: arXiv 2301.13310; Hugging Face's
     transformers, models/gemma3n.
     """
+
+    title = "alternating updates"
 
     streams: Positive
     laurel_rank: Count = 0                      # of the path beside attention; 0: there is none
@@ -157,6 +166,8 @@ class PerLayerInput(Whole, tag_field="kind", tag="per_layer_input"):
 
     Source: Hugging Face's transformers, models/gemma3n and models/gemma4.
     """
+
+    title = "inputs of each layer"
 
     width: Positive
 

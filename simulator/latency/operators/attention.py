@@ -7,8 +7,9 @@ that was not measured use the curve without a window, up to `window` tokens.
 """
 import numpy as np
 
-from simulator.latency.operators.curves import INTERPOLATED, ROOFLINE, Times
+from simulator.latency.operators.curves import INTERPOLATED, Times
 from simulator.latency.operators.latent_attention import LatentTables
+from simulator.latency.operators.untabled import Passes, Untabled
 
 CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
 MAX_DECODES = 2048
@@ -39,7 +40,7 @@ def decode_table(composer) -> Times:
             code = np.maximum(codes[np.searchsorted(batches, np.minimum(sequences, batches[-1]))],
                               np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
         else:
-            layer, code = kind.roofline_decode(sequences)
+            layer, code = kind.roofline_decode(sequences, CONTEXT_NODES)
         composer.origins[f"{kind.name} decode"] = "measured" if kind.is_measured("generation") else (
             "interpolated" if batches else "roofline")
         ns += kind.layers * layer
@@ -74,8 +75,11 @@ def prefill_table(composer) -> Times:
 
 
 def _kinds(composer) -> list["_Kind"]:
-    kinds = [TABLES[part.price_key](composer, "sliding_attention" if window else "attention", part, layers, window)
-             for part, layers, window in composer.deployment.model.attentions]
+    kinds = []
+    for part, layers, window in composer.deployment.model.attentions:
+        table = TABLES.get(part.price_key)
+        name = "sliding_attention" if window else "attention"
+        kinds.append(table(composer, name, part, layers, window) if table else Untabled(composer, part, layers, window))
     if has_recurrences(composer.database, composer.deployment):
         kinds.append(_Recurrence(composer))
     return kinds
@@ -84,7 +88,7 @@ def _kinds(composer) -> list["_Kind"]:
 def has_recurrences(database, deployment) -> bool:
     """Return whether tables hold the linear attention of a model."""
     part = deployment.model.linear_attention
-    if not deployment.model.num_linear_attention_layers or part.price_key != "gated_delta_net":
+    if not deployment.model.num_linear_attention_layers or part.price_key not in TABLED_STATES:
         return False
     part, one = part.shard(deployment.parallelism.tensor_parallel), np.ones(1)
     return all(database.recurrence(phase, 1, part, one) is not None for phase in ("context", "generation"))
@@ -93,7 +97,7 @@ def has_recurrences(database, deployment) -> bool:
 class _Recurrence:
     """Measured layers of linear attention. Their time for a chunk behind a prefix is a difference, as for attention."""
 
-    name = "linear_attention"
+    name, is_measurable = "linear_attention", True
     expands = False             # whether it expands the latents of a prefix
 
     def __init__(self, composer):
@@ -135,12 +139,12 @@ class _Kind:
     A kind with tables of its own defines `_site`, `_curves`, `_times`, `lookups` and `_missing_text`.
     """
 
-    expands = False
+    is_measurable, expands = True, False
 
     def __init__(self, composer, name: str, part, layers: int, window: int):
         self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
         self._database = composer.database
-        self.name, self.layers, self._window = name, layers, window
+        self.name, self.layers, self._window, self._passes = name, layers, window, Passes(composer, part, window)
         ways = self._deployment.parallelism
         self._parts = {"context": part.shard(ways.tensor_parallel), "generation": part.shard(ways.query_parallel)}
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
@@ -199,25 +203,15 @@ class _Kind:
 
     # ---- without a table: the roofline
 
-    def roofline_decode(self, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return times and origins of one layer, by sequences and CONTEXT_NODES."""
-        part, rate = self._parts["generation"], self._rate
-        self._composer.missing[f"{self.name} decode"] = self._missing_text(part)
-        seen = np.minimum(CONTEXT_NODES, self._window) if self._window else CONTEXT_NODES
-        token_ns = max(part.decode_flops_per_context_token / rate.attention_flops,
-                       part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes)
-        ns = np.outer(sequences, seen) * token_ns + rate.attention_ns + rate.kernel_ns
-        return ns, np.full(ns.shape, ROOFLINE, dtype=np.uint8)
+    def roofline_decode(self, sequences: np.ndarray, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return times and origins of one layer, by sequences and tokens in the cache."""
+        self._composer.missing[f"{self.name} decode"] = self._missing_text(self._parts["generation"])
+        return self._passes.decode(sequences, contexts)
 
     def roofline_prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times of one layer for `prompts` prompts of each length."""
-        part, rate = self._parts["context"], self._rate
-        self._composer.missing[f"{self.name} prefill"] = self._missing_text(part)
-        seen = np.minimum(lengths, self._window) if self._window else lengths
-        pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
-        kv_ns = part.kv_elements_per_token * self._deployment.kv_cache_bytes / rate.memory_bytes
-        ns = prompts * np.maximum(pairs * part.flops_per_context_token / rate.attention_flops, lengths * kv_ns)
-        return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+        self._composer.missing[f"{self.name} prefill"] = self._missing_text(self._parts["context"])
+        return self._passes.prefill(prompts, lengths)
 
     def _missing_text(self, part) -> str:
         return (f"no attention of {part.num_heads} heads, {part.num_kv_heads} KV heads, head_dim {part.head_dim}, "
@@ -254,4 +248,4 @@ class _Latent(_Kind):
 
 
 TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent}       # by price key
-PRICED = (*TABLES, "gated_delta_net", "lightning", "mamba2")        # states without tables: by the roofline
+TABLED_STATES = ("gated_delta_net",)

@@ -23,7 +23,13 @@ from simulator.domain.layers.networks import Moe
 from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
-from simulator.latency.operators.attention import CONTEXT_NODES, PRICED, decode_table, has_recurrences, prefill_table
+from simulator.latency.operators.attention import (
+    CONTEXT_NODES,
+    TABLED_STATES,
+    decode_table,
+    has_recurrences,
+    prefill_table,
+)
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.deepep import GATHER, exchange_times
@@ -92,10 +98,10 @@ class Composer:
         Raises
         ------
         InputErrors
-            An operator was not measured, and `missing` is "error"; a token mixer is of a kind without tables.
+            An operator was not measured, and `missing` is "error". Kinds of mixers without tables are priced as the
+            roofline does, with a note.
         """
         model = self.deployment.model
-        model.refuse_unpriced("operators", PRICED)
         for layer, count in layer_kinds(model).items():
             self._add_layer(layer, count)
         self._add_once()
@@ -181,7 +187,7 @@ class Composer:
     def _add_experts(self, moe: Moe, count: int) -> None:
         deployment, ways = self.deployment, self.deployment.parallelism
         ranks, hidden = ways.expert_ranks, moe.expert_width(deployment.model.hidden_size)
-        tokens = self.tokens * ways.token_ranks
+        tokens = self.tokens * (ways.token_ranks * moe.computed_per_token / moe.experts_per_token)
         dtype = gemm_format(deployment.expert_dtype, deployment.expert_quantization)
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
                 ranks // ways.expert_parallel, ways.expert_parallel)
@@ -272,11 +278,22 @@ class Composer:
         model, ways = self.deployment.model, self.deployment.parallelism
         if not model.num_linear_attention_layers or has_recurrences(self.database, self.deployment):
             return 0.0, 0.0
-        self.missing["linear_attention"] = "its recurrence was not measured"
+        for mixer, _ in model.placed_mixers:
+            if mixer.kind == "linear_attention" and mixer.part.price_key in TABLED_STATES:
+                self.missing["linear_attention"] = "its recurrence was not measured"
+            elif mixer.kind == "linear_attention":
+                self.note_untabled(mixer.part)
         self.origins["linear_attention"] = "roofline"
         num_bytes, flops = states(self.deployment)
         copies = ways.token_ranks
         return 2 * num_bytes / self.rate.memory_bytes / copies, flops / self.rate.attention_flops / copies
+
+    def note_untabled(self, part) -> None:
+        """Say by name that a kind of mixer is in no table."""
+        note = (f'{part.title}, kind = "{part.kind}", is in no table: its FLOPs and bytes are priced as the roofline '
+                "does, and no measurement of its kernels is behind that")
+        if note not in self.database.notes:
+            self.database.notes.append(note)
 
     # ---- pieces
 

@@ -130,7 +130,9 @@ class Watched(Database):
         """Record the curves of the attention of equal layers."""
         phase, law = PHASES[operator]
         found = [self._attention_error(*each) for each in kind.lookups(phase)]
-        if not any(each.inside for each in found):
+        if not kind.is_measurable:
+            found = [OperatorError(None)]
+        elif not any(each.inside for each in found):
             found = [OperatorError(self._law(law, kv_format(self._deployment)))]
         self._found.setdefault(operator, {}).update({(kind.name, i): each for i, each in enumerate(found)})
 

@@ -3,6 +3,8 @@
 Notation: h hidden size, k chosen of E experts, t tensor-parallel ranks, d data-parallel ranks (a batch is spread evenly
 over them). A product with W weights takes 2 W FLOPs a token: one multiply-add a weight.
 """
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
@@ -16,7 +18,7 @@ from simulator.domain.efficiency import (
     efficiency_of,
     matmul_efficiency,
 )
-from simulator.domain.layers.mixers import Pass
+from simulator.domain.layers.mixers import Mixer, Pass
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, rank_weights
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.laws import ReduceLaw
@@ -29,6 +31,7 @@ DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 5
 # Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
 SAMPLER_BYTES_PER_LOGIT = 10
 EXPERT_GROUPS = ("expert", "data")      # of the exchanges of tokens for their experts
+MOST_OTHER_PASSES = 30          # of attention, beside one over the whole context and one over a window
 # Distinct experts have saturated when the expected number of idle experts is below this.
 IDLE_EXPERTS = 1e-6
 
@@ -91,6 +94,7 @@ class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):
     window_attention: AttentionCosts
     state_sequence_ns: float        # per sequence: recurrent state read and written
     state_token_ns: float           # per prompt token: recurrent state updated
+    other_attention: tuple[AttentionCosts, ...] = ()    # of layers with other windows, and of further passes
     # From laws, else None: by rows, instead of dense_*, expert_* and head_*.
     dense_ns: np.ndarray | None = None
     experts_ns: np.ndarray | None = None        # of the busiest rank
@@ -137,12 +141,12 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
     """
     model, ways = deployment.model, deployment.parallelism
     weights, copies = rank_weights(deployment), ways.token_ranks
-    dense_flops = 2 * weights.matrices / copies
+    dense_flops = 2 * (weights.matrices + _around_weights(model)) / copies
     expert_flops = _expert_flops_per_token(deployment)
     constant_ns, collective_ns = (_collectives(deployment, rate, prices_exchange, reduce) if prices_collectives
                                   else (0.0, 0.0))
     handover_ns, handover_token_ns = _handover(deployment, rate) if prices_collectives else (0.0, 0.0)
-    full, window = _attention(deployment, rate)
+    full, window, others = _attention(deployment, rate)
     logits = model.vocab_size / copies
     gather = logits * deployment.activation_bytes * (1 - 1 / ways.tensor_parallel)
     state_bytes, state_flops = states(deployment)
@@ -166,6 +170,7 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
                            + _link_ns(deployment, rate, gather, ways.tensor_parallel)),
         full_attention=full,
         window_attention=window,
+        other_attention=others,
         state_sequence_ns=2 * state_bytes / rate.memory_bytes / copies,
         state_token_ns=state_flops / rate.attention_flops / copies)
 
@@ -175,6 +180,12 @@ def roofline_costs(deployment: Deployment, rate: Rates, prices_collectives: bool
 def _dense_bytes(weights: RankWeights) -> float:
     """Return the bytes of weights used by every token: projections, dense MLPs, shared experts, routers, norms."""
     return weights.matrices * weights.matrix_bytes + weights.unquantized * weights.unquantized_bytes
+
+
+def _around_weights(model) -> float:
+    """Return the weights of products around the parts of layers that are never quantised."""
+    return sum(layers * product.n * product.k for layer, layers in layer_kinds(model).items() for part in layer.around
+               for product in part.products(model.hidden_size) if not product.is_quantized)
 
 
 def _expert_flops_per_token(deployment: Deployment) -> float:
@@ -211,24 +222,58 @@ def distinct_experts(deployment: Deployment) -> np.ndarray:
 
 # ---- attention
 
-def _attention(deployment: Deployment, rate: Rates) -> tuple[AttentionCosts, AttentionCosts]:
-    """Return the costs on one rank of the pass over the whole context, and of the pass over a window.
+class PlacedPass(NamedTuple):
+    """A pass over the context in some layers.
 
-    The KV cache of the context is read once per sequence. With decode context parallelism, a rank attends to its share
-    of the context with the heads of all sharing ranks. InputErrors: there are several such passes.
+    part : their mixer. local, attending : as in `_pass_costs`.
     """
-    ways, whole, windows = deployment.parallelism, [], []
+
+    part: Mixer
+    layers: int
+    local: Pass
+    attending: Pass
+
+
+def passes_of(deployment: Deployment) -> list[PlacedPass]:
+    """Return the passes of attention on one rank; equal ones are one.
+
+    With decode context parallelism, a rank attends to its share of the context with the heads of all sharing ranks.
+    First is a pass over the whole context, second one over a window, if there are such.
+    """
+    ways, found = deployment.parallelism, {}
     for part, num_layers, window in deployment.model.attentions:
         passes = (part.shard(ranks).passes(deployment.kv_cache_bytes, window)
                   for ranks in (ways.tensor_parallel, ways.query_parallel))
         for local, attending in zip(*passes, strict=True):
-            (windows if local.window else whole).append(
-                _pass_costs(rate, num_layers / ways.token_ranks, local, attending))
-    if len(whole) > 1 or len(windows) > 1:
-        raise InputErrors([KeyFault(f'latency.backend: "roofline" prices one pass of attention over the whole context '
-                                    f"and one over a window, and {deployment.model.name} has {len(whole)} and "
-                                    f"{len(windows)}, of {deployment.model.attention.title}")])
-    return next(iter(whole), AttentionCosts()), next(iter(windows), AttentionCosts())
+            key = part.error_key, local, attending, part.num_kv_heads
+            first, layers = found.get(key, (part, 0))
+            found[key] = first, layers + num_layers
+    each = [PlacedPass(part, layers, *key[1:3]) for key, (part, layers) in found.items()]
+    whole, windows = ([one for one in each if bool(one.local.window) == has_window] for has_window in (False, True))
+    return whole[:1] + windows[:1] + whole[1:] + windows[1:]
+
+
+def _attention(deployment: Deployment, rate: Rates) -> tuple:
+    """Return the costs of a pass over the whole context, of one over a window, and of all others.
+
+    The KV cache of the context is read once per sequence and pass.
+    """
+    return arranged([(each, _pass_costs(rate, each.layers / deployment.parallelism.token_ranks, each.local,
+                                        each.attending)) for each in passes_of(deployment)])
+
+
+def arranged(costs: list[tuple[PlacedPass, AttentionCosts]]) -> tuple:
+    """Return the costs of passes as RooflineCosts has them: whole, window, others.
+
+    InputErrors: there are more than fit.
+    """
+    first = [next((i for i, (each, _) in enumerate(costs) if bool(each.local.window) == has_window), None)
+             for has_window in (False, True)]
+    others = tuple(cost for i, (_, cost) in enumerate(costs) if i not in first)
+    if len(others) > MOST_OTHER_PASSES:
+        raise InputErrors([KeyFault(f'latency.backend: "roofline" prices {MOST_OTHER_PASSES + 2} kinds of passes of '
+                                    f"attention at most, found {len(costs)}")])
+    return (*(AttentionCosts() if i is None else costs[i][1] for i in first), others)
 
 
 def _pass_costs(rate: Rates, layers: float, local: Pass, attending: Pass) -> AttentionCosts:

@@ -19,8 +19,10 @@ from simulator.latency.roofline.costs import (
     AttentionCosts,
     Rates,
     RooflineCosts,
+    arranged,
     between_bytes_per_token,
     distinct_experts,
+    passes_of,
 )
 from simulator.latency.roofline.laws import LAWS, Generation, Law, law_of, moved_between
 
@@ -91,7 +93,7 @@ class Pricer:
         prefill, decode = (law_of(self._generation, phase, cache) for phase in ("prefill", "decode"))
         local, attending = part.shard(ways.tensor_parallel), part.shard(ways.query_parallel)
         layers = num_layers / ways.token_ranks
-        kv_ns = layers * local.kv_elements_per_token * deployment.kv_cache_bytes / self._bandwidth
+        kv_ns = layers * sum(local.read_widths) * deployment.kv_cache_bytes / self._bandwidth
         moved = layers * local.num_heads * (local.head_dim + local.value_dim) * deployment.activation_bytes
         return msgspec.structs.replace(
             costs, pair_ns=layers * local.flops_per_context_token / (peak * prefill.compute_frac),
@@ -114,9 +116,11 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
     pricer, model, copies = Pricer(deployment, generation), deployment.model, deployment.parallelism.token_ranks
     tables = _even_tables(deployment, generation)
     between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
-    full, window = costs.full_attention, costs.window_attention
-    full = pricer.attention(full, model.attention, model.num_full_attention_layers)
-    window = pricer.attention(window, model.windowed_attention, model.num_sliding_attention_layers)
+    passes, known = passes_of(deployment), iter(costs.other_attention)
+    firsts = {False: costs.full_attention, True: costs.window_attention}
+    priced = [(each, pricer.attention(firsts.pop(bool(each.local.window), None) or next(known), each.part, each.layers))
+              for each in passes]
+    full, window, others = arranged(priced)
     return msgspec.structs.replace(
         costs,
         constant_ns=(costs.collective_ns + _kernels(model) * KERNEL_LATENCY_US * 1e3
@@ -125,7 +129,7 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
         activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
         dense_ns=tables.dense_ns, head_ns=tables.head_ns, even_experts_ns=tables.experts_ns,
         experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
-        full_attention=full, window_attention=window)
+        full_attention=full, window_attention=window, other_attention=others)
 
 
 class _Tables(NamedTuple):

@@ -76,8 +76,11 @@ def varied_costs(costs, factors: dict[str, float]):
     started = costs.constant_ns - costs.collective_ns
     changed["collective_ns"] = costs.collective_ns * factors.get("collectives", 1.0)
     changed["constant_ns"] = started * factors.get("latencies", 1.0) + changed["collective_ns"]
-    for name in ("full_attention", "window_attention"):
-        attention = getattr(costs, name)
-        changed[name] = replace(attention, **{field: getattr(attention, field) * factors.get(operator, 1.0)
-                                              for operator, fields in OF_ATTENTION.items() for field in fields})
-    return replace(costs, **changed)
+    changed |= {name: _varied(getattr(costs, name), factors) for name in ("full_attention", "window_attention")}
+    return replace(costs, other_attention=tuple(_varied(each, factors) for each in costs.other_attention), **changed)
+
+
+def _varied(attention, factors: dict[str, float]):
+    """Return AttentionCosts with factors on the times of operators."""
+    return replace(attention, **{field: getattr(attention, field) * factors.get(operator, 1.0)
+                                 for operator, fields in OF_ATTENTION.items() for field in fields})

@@ -207,9 +207,18 @@ def law_notes(deployment, efficiency: str) -> list[str]:
                      f"of peak")
     if efficiency != SHARES:
         notes += dict.fromkeys(
-            LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: it takes one share of peak")
+            LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: its FLOPs and bytes take one share of peak, and "
+                        "no measurement of its kernels is behind that")
             for mixer, _ in model.mixers if mixer.error_key not in LAWS)
-    return notes
+    return notes + around_notes(model)
+
+
+def around_notes(model) -> list[str]:
+    """Return notes on parts around those of layers, and on further embeddings."""
+    notes = [f"{part.title} take the time of the bytes that they move; no measurement of their kernels is behind that"
+             for part in dict.fromkeys(part for layer in model.kinds for part in layer.around)]
+    notes += [f"{each.title} is left out of the price of an iteration" for each in model.embeddings]
+    return list(dict.fromkeys(notes))
 
 
 def few_tokens_notes(deployment) -> list[str]:

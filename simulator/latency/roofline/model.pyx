@@ -101,6 +101,10 @@ cdef struct Costs:              # see RooflineCosts
     Attention window_attention
 
 
+cdef enum:
+    MOST_OTHERS = 30            # MOST_OTHER_PASSES
+
+
 cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
     bint is_enabled
     int64_t decode_tokens       # minimum, on the rank with fewest
@@ -160,7 +164,9 @@ cdef class Roofline(LatencyModel):
 
     cdef readonly object costs                  # RooflineCosts, for reading
     cdef Costs _costs                           # `costs` as a C struct
-    cdef bint _has_windows                      # some layers have a window
+    cdef bint _has_windows                      # some layers have a window, or there are other passes
+    cdef Attention _others[MOST_OTHERS]         # see other_attention of RooflineCosts
+    cdef int32_t _num_others
     cdef readonly str efficiency                # "shares" of peak, or the name of the generation of the laws
     cdef bint _has_laws                         # then these tables by rows are set, see curves.py:
     cdef const double[::1] _dense_by_rows, _experts_by_rows, _head_by_rows, _even_by_rows
@@ -230,12 +236,17 @@ cdef class Roofline(LatencyModel):
     cdef int _copy_costs(self) except -1:
         table = self.costs.expert_weights_ns
         values = msgspec.structs.asdict(self.costs)
+        others = values.pop("other_attention")
+        self._num_others = len(others)
+        for i in range(self._num_others):
+            self._others[i] = msgspec.structs.asdict(others[i])
         for name in ("expert_weights_ns", "dense_ns", "experts_ns", "even_experts_ns", "head_ns"):
             values.pop(name)
         for name in ("full_attention", "window_attention"):
             values[name] = msgspec.structs.asdict(values[name])
         self._costs = values
-        self._has_windows = any(cost for name, cost in values["window_attention"].items() if name != "window")
+        self._has_windows = self._num_others > 0 or any(
+            cost for name, cost in values["window_attention"].items() if name != "window")
         free(self._expert_weights_ns)
         self._expert_weights_ns = <double*>malloc(len(table) * sizeof(double))
         if self._expert_weights_ns == NULL:
@@ -344,12 +355,22 @@ cdef class Roofline(LatencyModel):
             return 0.0
         if is_few_behind_many(shape):
             self._had_few = True
-        return (prefill_attention_ns(&self._costs.full_attention, shape)
-                + prefill_attention_ns(&self._costs.window_attention, shape))
+        cdef double ns = prefill_attention_ns(&self._costs.full_attention, shape)
+        cdef int32_t i
+        if self._has_windows:
+            ns += prefill_attention_ns(&self._costs.window_attention, shape)
+            for i in range(self._num_others):
+                ns += prefill_attention_ns(&self._others[i], shape)
+        return ns
 
     cdef double _decode_attention_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double ns = decode_attention_ns(&self._costs.full_attention, shape)
-        return ns + decode_attention_ns(&self._costs.window_attention, shape) if self._has_windows else ns
+        cdef int32_t i
+        if self._has_windows:
+            ns += decode_attention_ns(&self._costs.window_attention, shape)
+            for i in range(self._num_others):
+                ns += decode_attention_ns(&self._others[i], shape)
+        return ns
 
     cdef double _state_ns(self, const BatchShape* shape) noexcept nogil:
         return (self._costs.state_sequence_ns * shape.num_sequences
