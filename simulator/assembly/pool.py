@@ -4,9 +4,11 @@ from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.ranks import lock_step, ranks_per_choice
 from simulator.assembly.site import Site
+from simulator.assembly.tower_notes import tower_notes
 from simulator.engine.plan import Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
+from simulator.latency.towers import tower_times
 
 
 def pool_of(site: Site, readings: Readings, cluster) -> Pool:
@@ -34,7 +36,15 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        replicas_per_node=per_node, behind_server=True, notes=kernel_notes(site) + _hit_notes(site))
+        item_ns=_item_prices(site), replicas_per_node=per_node, behind_server=True,
+        notes=kernel_notes(site) + tower_notes(site) + _hit_notes(site))
+
+
+def _item_prices(site: Site):
+    """Return the prices of items by the tower of the model; None: an embedding has a price, or the tower none."""
+    encoder = getattr(site.pool.engine.parameters, "encoder", None)
+    times = tower_times(site.deployment) if encoder is not None and not encoder.is_priced else None
+    return times and times.item_ns
 
 
 def _hit_notes(site: Site) -> tuple[str, ...]:

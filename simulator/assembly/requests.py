@@ -1,6 +1,7 @@
 """The requests of an experiment, read or drawn, as its engines take them."""
 from collections.abc import Iterable, Iterator
 
+from simulator.assembly.pooling import without_outputs
 from simulator.assembly.site import Site, sites_of
 from simulator.config.experiment import Experiment
 from simulator.engine.accepting import missing_texts
@@ -43,7 +44,7 @@ def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
 
 
 def meet(experiment: Experiment, sites: Iterable[Site], workload: Workload) -> Workload:
-    """Return the requests with the grammars that the engines of all pools add to them.
+    """Return the requests with grammars of the engines, without outputs in pooling.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def meet(experiment: Experiment, sites: Iterable[Site], workload: Workload) -> W
         Pools with different grammars, missing texts of requests, images that an engine cannot encode.
     """
     tables = [getattr(site.pool.engine.parameters, "structured_outputs", None) for site in sites]
-    workload = with_grammars(workload, tables, experiment.seed)
+    workload = without_outputs(with_grammars(workload, tables, experiment.seed), [site.pool for site in sites])
     faults = [f"{site.prefix}engine.{fault}" for site in sites for fault in _faults(site, workload)]
     if workload.items is None:
         faults += [f"pools.{pool.name}.role: expected no encode pool: no prompt of this workload has an image; see "

@@ -9,7 +9,9 @@ from simulator import registry
 from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
 from simulator.assembly.experts import exchanging
+from simulator.assembly.pooling import is_pooling
 from simulator.assembly.ranks import needs_lock_step
+from simulator.assembly.tower_notes import unknown_towers
 from simulator.config.experiment import Experiment
 from simulator.config.models import model_of
 from simulator.domain.block_shapes import block_faults
@@ -115,9 +117,10 @@ class Site:
     @Fact
     def stored(self) -> Deployment | None:
         """The model on its ranks, without accelerators; None: no [model]."""
-        model, spec, topology, engine = self.pool.model, self.model, self.pool.topology, self.pool.engine
+        model, topology, engine = self.pool.model, self.pool.topology, self.pool.engine
         if model is None:
             return None
+        spec = replace(self.model, has_head=False) if is_pooling(self.pool) else self.model
         parallelism = Parallelism(
             tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
             expert_parallel=topology.expert_parallel,
@@ -128,7 +131,8 @@ class Site:
             model=spec, accelerator=None, parallelism=parallelism, weight_dtype=model.dtype,
             kv_cache_dtype=model.kv_cache_dtype, gpu_memory_utilization=engine.gpu_memory_utilization or 1.0,
             experts=engine.experts)
-        faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(stored))]
+        faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(
+            stored, self.scheduler_facts.refines_blocks))]
         faults += [f"model.{fault}" for fault in stored.format_faults()]
         if faults:
             raise InputErrors(map(KeyFault, faults))
@@ -314,6 +318,7 @@ class Site:
                              "accelerators")
         if layers is None and deployment is not None and deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
+        lines += unknown_towers(self.model)
         return lines + self.kv_lines + (deployment.checkpoint_notes() if deployment is not None else [])
 
 

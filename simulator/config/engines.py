@@ -59,6 +59,9 @@ EXPERT_RANKS = Feature("expert parallelism", "topology.expert_parallel", 1)
 GATHERED = Feature("the exchange by gathers", "engine.experts.all2all_backend", value=lambda place: (
     _exchange(place) == GATHER and GATHER))
 CONFLICTS = (
+    Conflict(has.POOLING, has.DRAFTS, "pooling has no output, and drafts would be of none"),
+    Conflict(has.POOLING, has.STRUCTURED, "pooling has no output that a grammar could restrict"),
+    Conflict(has.POOLING, has.ROLES, "pooling has no output, and no decode that could be elsewhere"),
     Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
              "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
     Conflict(has.INTERVAL, has.LOCK_STEP,

@@ -80,6 +80,8 @@ DRAFT_MODEL = Feature("draft models", "engine.speculative.model", value=lambda p
 LEGACY_HASHES = Feature("hashes of blocks without the token behind",
                         "engine.speculative.disable_lookahead_block_hashes", False)
 LORA = Feature("LoRA adapters", "engine.lora")
+POOLING = Feature("pooling", "engine.task", "generate")
+STRUCTURED = Feature("structured outputs", "engine.structured_outputs")
 ENCODER = Feature("encoders of images in the engine", "engine.encoder")
 GRAPHS = Feature("CUDA graphs", "engine.cuda_graphs.mode", "none", value=_graphs)
 WINDOWS = Feature("windows in engine.kv_cache_groups", "engine.kv_cache_groups[].kind",

@@ -42,6 +42,8 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int32_t num_loads                   # adapters that are copied to the accelerator before it begins
     int32_t num_reads                   # how many of the num_loads adapters come from disk
     int64_t encoder_tokens              # embeddings that encoders compute for it before it begins
+    double encoder_ns                   # time of computing them, where items have prices of their own; set only with
+                                        # encoder_tokens > 0
 
 
 # One of nothing. Fields one by one: compilers make a slow string instruction of a memset of this size.

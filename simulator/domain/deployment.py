@@ -14,8 +14,11 @@ from simulator.domain.dtypes import (
 )
 from simulator.domain.experts import Experts
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
+from simulator.domain.matrix_formats import MainFormats
 from simulator.domain.model_spec import NAMED_FORMATS, ModelSpec, Quantization, named_format
 from simulator.domain.parallelism import Parallelism
+
+BLACKWELL = ("Blackwell", "Blackwell Ultra")    # architectures; with a scale-up link compute capability 10.x
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +55,33 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
                 "4 bits: nvfp4, awq, gptq, int4_wo"]
 
     @property
+    def _main_formats(self) -> MainFormats | None:
+        """The formats of most weights, of a checkpoint with formats of single matrices."""
+        quantization = self.quantization
+        return self.model.main_formats if quantization is not None and quantization.matrices else None
+
+    @property
+    def matrix_quantization(self) -> Quantization | None:
+        """Quantisation of the projections of attention and MLP.
+
+        Of most, where they differ.
+        """
+        if mains := self._main_formats:
+            return Quantization.of_format(mains.dense)
+        quantization = self.quantization
+        return quantization if quantization is not None and quantization.scope == "linear" else None
+
+    @property
+    def expert_quantization(self) -> Quantization | None:
+        """Quantisation of the projections of routed experts."""
+        mains = self._main_formats
+        return Quantization.of_format(mains.experts) if mains else self.quantization
+
+    @property
     def matrix_dtype(self) -> str:
         """Format of the projections of attention and MLP."""
-        quantization = self.quantization
-        is_quantized = quantization is not None and quantization.scope == "linear"
-        return quantization.weight_dtype if is_quantized else self.activation_dtype
+        quantization = self.matrix_quantization
+        return quantization.weight_dtype if quantization else self.activation_dtype
 
     @property
     def multiplies_fp8(self) -> bool:
@@ -69,7 +94,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expert_dtype(self) -> str:
         """Format of the projections of routed experts."""
-        return self.quantization.weight_dtype if self.quantization else self.activation_dtype
+        quantization = self.expert_quantization
+        return quantization.weight_dtype if quantization else self.activation_dtype
 
     def format_notes(self) -> list[str]:
         """Return notes on converted formats.
@@ -90,6 +116,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     def _left_notes(self) -> list[str]:
         """Return which parts are priced in another format than that of some of their layers."""
+        if mains := self._main_formats:
+            formats = {part: stored.weight_dtype if stored else self.activation_dtype
+                       for part, stored in mains.parts.items()}
+            return [f"{part} is stored in {dtype}, and priced as {self.matrix_dtype}"
+                    for part, dtype in formats.items() if dtype not in (self.matrix_dtype, self.activation_dtype)]
         return [f"{part} of {len(layers)} of {self.model.num_layers} layers stays in {self.activation_dtype}, and is "
                 f"priced as {self.activation_dtype if self.leaves(part) else self.matrix_dtype} in all"
                 for part, layers in self._unquantized().items() if layers != "all" and layers]
@@ -99,18 +130,17 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         notes = [self.model.checkpoint_note] if self.model.checkpoint_note else []
         if self.kv_cache_dtype != "auto" or self.declared_kv_cache_dtype == "auto":
             return notes
-        return [*notes, f"{self.model.name} declares a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" "
-                        "stores it so, as vLLM does"]
-
-    def mixer(self, layer_type: str):
-        """Return the token mixer of a layer type, as one rank holds it."""
-        return self.model.mixer(layer_type).shard(self.parallelism.tensor_parallel)
+        has_declared = self.quantization is not None and self.quantization.kv_cache_dtype
+        by = self.model.name + " declares" if has_declared else f"the attention of {self.model.name} has"
+        return [*notes, f"{by} a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it so, as vLLM does"]
 
     def leaves(self, part: str) -> bool:
         """Return whether a part stays in the model's dtype in most layers.
 
         part : a name of `Quantization.unquantized`.
         """
+        if mains := self._main_formats:
+            return mains.parts.get(part) is None
         layers = self._unquantized().get(part, ())
         return layers == "all" or 2 * len(layers) > self.model.num_layers
 
@@ -122,14 +152,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def matrix_bytes(self) -> float:
         """Bytes of one weight of attention and MLP, its share of scales included."""
-        quantization = self.quantization
-        is_quantized = quantization is not None and quantization.scope == "linear"
-        return quantization.bits_per_weight / 8 if is_quantized else self.activation_bytes
+        quantization = self.matrix_quantization
+        return quantization.bits_per_weight / 8 if quantization else self.activation_bytes
 
     @property
     def expert_bytes(self) -> float:
         """Bytes of one weight of the routed experts, its share of scales included."""
-        return self.quantization.bits_per_weight / 8 if self.quantization else self.activation_bytes
+        quantization = self.expert_quantization
+        return quantization.bits_per_weight / 8 if quantization else self.activation_bytes
 
     @property
     def num_expert_slots(self) -> int:
@@ -146,7 +176,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         draft model of speculative decoding shares the cache's format.
         """
         declared = self.quantization.kv_cache_dtype if self.quantization else None
-        return (declared or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+        return (declared or self._kernel_cache or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+
+    @property
+    def _kernel_cache(self) -> str | None:
+        """Format in which the kernels of attention keep the cache by default; None: the model's."""
+        card = self.accelerator
+        is_data_center = card is not None and card.architecture in BLACKWELL and card.scaleup_bytes_per_s > 0
+        return next((found for part, _, _ in self.model.attentions if (found := part.auto_cache(is_data_center))), None)
 
     @property
     def kv_cache_format(self) -> str:

@@ -4,55 +4,69 @@ Source: vLLM, vllm/v1/core/kv_cache_utils.py (get_kv_cache_groups and its callee
 (max_memory_usage_bytes) and vllm/platforms/interface.py (_align_hybrid_block_size), as of 2026.
 """
 import math
-from typing import NamedTuple
 
 import msgspec
 
-from simulator.domain.deployment import Deployment
+from simulator.domain.deployment import BLACKWELL, Deployment
 from simulator.domain.drafter_memory import DrafterMemory
-from simulator.domain.kv_layout import BLACKWELL, page_bytes
+from simulator.domain.kv_layout import has_packed_fp8
+from simulator.domain.kv_pages import Page, packs_pages, pages_of
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
+from simulator.domain.packed_groups import packed_groups
 
 # Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
 # else of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
 GROUP_SIZE_SLACK = 1.5
 # Attention kernels read blocks of multiples of this many tokens (AttentionBackend.get_supported_kernel_block_sizes).
 KERNEL_BLOCK_TOKENS = 16
+# Blocks of latent attention beside states (vllm/platforms/interface.py, _align_hybrid_block_size).
+LATENT_BLOCK_TOKENS = 128
 # FlashInfer's kernel of Gated DeltaNet: tokens of its chunks, and elements of the keys that it takes on Blackwell.
 DELTA_CHUNK_TOKENS, DELTA_KEY_ELEMENTS = 64, 128
 DEFAULT_RULES = GroupRules()
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The groups of one model."""
+    """The groups of one model.
+
+    pages : of the layers of each group, a drafter's behind the model's. num_layers : of the model.
+    """
 
     layers: LayerGroups
-    members: tuple[tuple[int, ...], ...]        # layers of each group, a drafter's behind the model's
-    num_layers: int                             # of the model
-    page_bytes: float                           # of a block in one layer, on one accelerator; the largest of all kinds
+    pages: tuple[tuple[Page, ...], ...]
+    num_layers: int
+
+    @property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of each group; one with several caches in a group is there as often."""
+        return tuple(tuple(page.layer for page in group) for group in self.pages)
+
+    @property
+    def page_bytes(self) -> float:
+        """Bytes of the largest page, on one accelerator."""
+        return max(page.num_bytes for group in self.pages for page in group)
 
     @property
     def size(self) -> int:
-        """Layers that a block of the pool has pages for."""
-        return max(map(len, self.members))
+        """Pages of the group that has most."""
+        return max(map(len, self.pages))
 
     def block_bytes(self, layers: range) -> float:
         """Return the bytes of a block of the pool on an accelerator that holds `layers`.
 
-        With the model's last layer there are the drafter's.
+        It has room for the pages of any group. With the model's last layer there are the drafter's.
         """
         stop = layers.stop if layers.stop < self.num_layers else math.inf
-        return self.page_bytes * max(sum(layers.start <= layer < stop for layer in group) for group in self.members)
+        return max(sum(page.num_bytes for page in group if layers.start <= page.layer < stop) for group in self.pages)
 
     def moved_bytes(self, deployment: Deployment) -> tuple[float, ...]:
         """Return the bytes of a block of each group on all ranks, unpadded.
 
         A drafter's are left out.
         """
-        kinds, ranks = deployment.model.layer_types, deployment.parallelism.tensor_parallel
-        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers
-                                 if layer < self.num_layers)
-                     for group, layers in zip(self.layers.groups, self.members, strict=True))
+        ranks = deployment.parallelism.tensor_parallel
+        return tuple(ranks * sum(page.own_bytes for page in group if page.layer < self.num_layers)
+                     for group in self.pages)
 
     def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
@@ -66,9 +80,11 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """Return a line for the pool, and one for each sort of groups."""
-        layers = counted(self.size, "layer")
-        return [f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:",
-                *self.layers.explain(tuple(map(len, self.members)))]
+        sizes, layers = {page.num_bytes for group in self.pages for page in group}, counted(self.size, "layer")
+        first = f"a block has pages of {self.page_bytes:.0f} bytes for {layers}, those of any group:"
+        if len(sizes) > 1:
+            first = f"a block has {self.block_bytes(range(self.num_layers)):.0f} bytes, for the pages of any group:"
+        return [first, *self.layers.explain(tuple(len(set(group)) for group in self.members))]
 
 
 def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int) -> int:
@@ -77,31 +93,6 @@ def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int
     if group.kind == "chunked_attention":
         return -(-min(group.window + in_flight_tokens, num_tokens) // group.block_size)
     return 2 + (group.checkpoint > 0) if group.aligned else -(-num_tokens // group.block_size)
-
-
-class Sort(NamedTuple):
-    """Layers with equal pages: their type, its bytes of a block, their numbers."""
-
-    layer_type: str
-    page_bytes: float
-    layers: tuple[int, ...]
-
-
-def _sorts(deployment: Deployment, block_size: int, drafter: DrafterMemory | None) -> list[Sort]:
-    """Return the sorts of layers in the order of their first; a drafter's attend to the whole context."""
-    model = deployment.model
-    sorts = [Sort(kind, page_bytes(deployment, kind, block_size),
-                  tuple(i for i, each in enumerate(model.layer_types) if each == kind))
-             for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"]
-    if drafter is None or not drafter.num_kv_layers:
-        return sorts
-    page = drafter.kv_bytes_per_token / drafter.num_kv_layers * block_size
-    own = tuple(range(model.num_layers, model.num_layers + drafter.num_kv_layers))
-    for i, sort in enumerate(sorts):
-        if sort[:2] == ("full_attention", page):
-            sorts[i] = sort._replace(layers=sort.layers + own)
-            return sorts
-    return [*sorts, Sort("full_attention", page, own)]
 
 
 def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rules: GroupRules = DEFAULT_RULES,
@@ -117,8 +108,9 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
     ValueError
         States of linear attention cannot share a block table with anything else.
     """
-    model = deployment.model
-    kinds = {sort.layer_type for sort in _sorts(deployment, block_size, drafter)}
+    model, ways = deployment.model, deployment.parallelism
+    pages = pages_of(deployment, block_size, drafter)
+    kinds = {page.kind for page in pages}
     if rules.is_disabled and "linear_attention" in kinds:
         raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to "
                          "the whole context; vLLM refuses it too")
@@ -126,25 +118,52 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
         return None
     checkpoint = 0
     if "linear_attention" in kinds:
-        checkpoint, is_delta = int(model.linear_attention.writes_states), _writes_delta_states(deployment, rules)
+        checkpoint, is_delta = _writes_states(deployment), _writes_delta_states(deployment, rules)
         block_size = _block_size(deployment, block_size, is_delta)
         checkpoint = (rules.prefix_match_unit or block_size) if is_delta else checkpoint
-    sorts = _sorts(deployment, block_size, drafter)
-    largest, size = max(sort.page_bytes for sort in sorts), _group_size([len(sort.layers) for sort in sorts])
-    state_size = block_size if rules.enable_prefix_caching else max_model_len
-    sliding, shared = model.sliding_attention, deployment.parallelism.decode_context_parallel
-    groups, members = [], []
-    for kind, page, layers in sorts:
-        count = -(-len(layers) // size)
-        stretched = _stretched(block_size, largest, page)
-        change = sliding if kind == "sliding_attention" else None
-        groups += [LayerGroup(kind=model.mixer(kind).group_kind(change), window=change.window if change else 0,
-                              block_size=state_size if kind == "linear_attention" else stretched * shared,
-                              **_states(kind, rules, checkpoint))] * count
-        members += [layers[i::count] for i in range(count)]
-    return GroupPlan(
-        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest,
-        num_layers=model.num_layers)
+        pages = pages_of(deployment, block_size, drafter)
+    if packs_pages(deployment) and ways.decode_context_parallel > 1:
+        raise ValueError(f"{model.name}: expected decode_context_parallel = 1, found "
+                         f"{ways.decode_context_parallel}: a block holds pages of several sizes")
+    grouped = packed_groups(_padded(pages)) if packs_pages(deployment) else _even_groups(pages)
+    states = block_size if rules.enable_prefix_caching else max_model_len
+    groups = tuple(_group(pages[0], states, max_model_len, rules, checkpoint, ways.decode_context_parallel)
+                   for pages in grouped)
+    return GroupPlan(layers=rules.layers(groups, block_size, ways.decode_context_parallel), pages=tuple(grouped),
+                     num_layers=model.num_layers)
+
+
+def _group(page: Page, state_size: int, max_model_len: int, rules: GroupRules, checkpoint: int,
+           shared: int) -> LayerGroup:
+    """Return the group of layers with such pages; `shared`: ranks that share the KV of a sequence."""
+    if page.kind == "ring":                     # one block for a sequence's life, which no other sequence uses
+        return LayerGroup(kind="linear_attention", block_size=max_model_len)
+    size = state_size if page.kind == "linear_attention" else page.block_size * shared
+    return LayerGroup(kind=page.kind, window=page.window, block_size=size, **_states(page.kind, rules, checkpoint))
+
+
+def _even_groups(pages: list[Page]) -> list[tuple[Page, ...]]:
+    """Return groups of equal pages: those of one kind are divided evenly, and each takes its turn of the layers."""
+    if len({(page.kind, page.window) for page in pages}) == 1 and pages[0].kind != "linear_attention":
+        return [tuple(pages)]                   # of one type: all in one block table, whatever their sizes
+    largest = max(page.num_bytes for page in pages)
+    sorts: dict[tuple, list[Page]] = {}
+    for page in pages:
+        sorts.setdefault(page.sort, []).append(page)
+    size = _group_size([len(each) for each in sorts.values()])
+    groups = []
+    for each in sorts.values():
+        count, stretched = -(-len(each) // size), _stretched(each[0], largest)
+        alike = [page._replace(layer=page.layer, **stretched) for page in each]
+        groups += [tuple(alike[i::count]) for i in range(count)]
+    return groups
+
+
+def _padded(pages: list[Page]) -> list[Page]:
+    """Return pages with those of states as large as those of attention."""
+    largest = max((page.num_bytes for page in pages if page.kind == "full_attention"), default=0.0)
+    return [page._replace(num_bytes=max(largest, page.num_bytes)) if page.kind == "linear_attention" else page
+            for page in pages]
 
 
 def _states(kind: str, rules: GroupRules, checkpoint: int) -> dict:
@@ -167,6 +186,12 @@ def _writes_delta_states(deployment: Deployment, rules: GroupRules) -> bool:
         accelerator.architecture in BLACKWELL and mixer.key_head_dim == DELTA_KEY_ELEMENTS)
 
 
+def _writes_states(deployment: Deployment) -> int:
+    """Return 1 if kernels of all linear attention write states inside chunks, else 0."""
+    return int(all(mixer.part.writes_states for mixer, _ in deployment.model.placed_mixers
+                   if mixer.kind == "linear_attention"))
+
+
 def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
     """Return block_size, raised so that a block of attention holds as much as a state.
 
@@ -174,17 +199,27 @@ def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
 
     is_delta : FlashInfer's kernel of Gated DeltaNet writes states, where its chunks of 64 tokens end.
     """
+    ranks, drawn = deployment.parallelism.tensor_parallel, deployment.model.placed_mixers
+    full = [mixer.part.shard(ranks) for mixer, _ in drawn if mixer.kind == "full_attention"]
     multiple = max(block_size, KERNEL_BLOCK_TOKENS)
+    if any(part.backend == "mla" for part in full):
+        multiple = max(multiple, LATENT_BLOCK_TOKENS)
     if is_delta:
         multiple = math.lcm(multiple, DELTA_CHUNK_TOKENS)
-    block, state = page_bytes(deployment, "full_attention", multiple), page_bytes(deployment, "linear_attention", 0)
-    return max(block_size, multiple * math.ceil(state / block))
+    token = max((part.aligned_token_bytes(deployment.kv_cache_bytes, has_packed_fp8(deployment)) for part in full),
+                default=0.0)
+    state = max(mixer.part.shard(ranks).state_bytes(deployment.activation_bytes) for mixer, _ in drawn
+                if mixer.kind == "linear_attention")
+    return max(block_size, multiple * math.ceil(state / (multiple * token))) if token else block_size
 
 
-def _stretched(block_size: int, page_bytes: float, own_bytes: float) -> int:
-    """Return the tokens of blocks with the pages of all kinds: more where these divide, else the page is padded."""
-    ratio = page_bytes / own_bytes
-    return block_size * round(ratio) if abs(ratio - round(ratio)) < 1e-9 else block_size
+def _stretched(page: Page, largest: float) -> dict:
+    """Return the fields of pages as large as those of all kinds: of more tokens where these divide, else padded."""
+    ratio = largest / page.num_bytes
+    if page.kind == "linear_attention" or abs(ratio - round(ratio)) > 1e-9:
+        return {"num_bytes": largest}
+    return {"num_bytes": largest, "block_size": page.block_size * round(ratio),
+            "own_bytes": page.own_bytes * round(ratio)}
 
 
 def _group_size(counts: list[int]) -> int:

@@ -3,11 +3,7 @@ from collections import Counter
 
 import msgspec
 
-from simulator.domain.deployment import Deployment
-
-# FlashInfer's sparse kernels, first on compute capability 10, keep plain fp8; all others take FlashMLA's packed format.
-# Source: vLLM 0.32.0, vllm/platforms/cuda.py, _get_backend_priorities.
-BLACKWELL = ("Blackwell", "Blackwell Ultra")
+from simulator.domain.deployment import BLACKWELL, Deployment
 
 
 class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,21 +23,25 @@ def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
     Layers that have block tables of their own are in kv_groups.
     """
     layers = range(deployment.model.num_layers) if layers is None else layers
-    kinds = Counter(deployment.model.layer_types[layers.start:layers.stop])
-    mixers = [(deployment.mixer(kind), count) for kind, count in kinds.items() if kind != "feed_forward"]
+    ways = deployment.parallelism.tensor_parallel
+    placed = Counter(mixer for layer in deployment.model.layers[layers.start:layers.stop] for mixer in layer.mixers)
+    mixers = [(mixer.part.shard(ways), count) for mixer, count in placed.items()]
     return KvLayout(
         bytes_per_token=sum(count * token_bytes(deployment, mixer) for mixer, count in mixers),
         state_bytes_per_sequence=sum(count * mixer.state_bytes(deployment.activation_bytes) for mixer, count in mixers))
 
 
-def page_bytes(deployment: Deployment, layer_type: str, block_size: int) -> float:
-    """Return the bytes of a block in one layer on one rank: of tokens, or a state."""
-    mixer = deployment.mixer(layer_type)
-    return token_bytes(deployment, mixer) * block_size + mixer.state_bytes(deployment.activation_bytes)
-
-
 def token_bytes(deployment: Deployment, mixer) -> float:
     """Return the bytes of a token in one layer with this mixer."""
+    return mixer.token_bytes(deployment.kv_cache_bytes, is_packed=has_packed_fp8(deployment))
+
+
+def has_packed_fp8(deployment: Deployment) -> bool:
+    """Return whether sparse kernels keep fp8 elements with their scales.
+
+    FlashInfer's, first on compute capability 10, keep plain fp8; all others take FlashMLA's packed format. Source: vLLM
+    0.32.0, vllm/platforms/cuda.py, _get_backend_priorities.
+    """
     accelerator = deployment.accelerator
-    is_plain = accelerator is not None and accelerator.architecture in BLACKWELL and accelerator.scaleup_bytes_per_s > 0
-    return mixer.token_bytes(deployment.kv_cache_bytes, is_packed=not is_plain)
+    return (accelerator is None or accelerator.architecture not in BLACKWELL
+            or accelerator.scaleup_bytes_per_s == 0)

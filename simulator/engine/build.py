@@ -232,6 +232,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
         with_tables=plan.tracks_identity is not None, layer_groups=pool.layer_groups, max_model_len=pool.max_model_len)
+    items = pool.priced(workload.items)
     replicas, new_grammar_drafts = [], grammar_drafts_of(facts, workload, plan.seed)
     for index in range(first, first + pool.places):
         tier = make_tier and make_tier(workload)
@@ -245,7 +246,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
             enable_prefix_caching=pool.enable_prefix_caching,
             fast_forward=plan.fast_forward and pool.fast_forward and not plan.adds_up,
             num_stages=pool.latency.num_stages, tier=tier,
-            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=workload.items,
+            request_ids=workload.request_ids, labels=workload.labels, seed=plan.seed, items=items,
             encoded_tokens=shared.encoded_tokens, grammar_drafts=new_grammar_drafts(),
             fetches_items=pool.model in plan.models_with_embeddings, behind_server=pool.behind_server)
         rank = Rank(index, _scheduler(pool, context), setup, (index - first) % pool.ranks)

@@ -3,9 +3,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.host import HostParameters
+from simulator.domain.items import Items
 from simulator.domain.layer_groups import LayerGroups
 from simulator.engine.output.recorder import Recorder
 from simulator.latency.base import LatencyModel
@@ -35,6 +37,8 @@ class Pool(msgspec.Struct, frozen=True):
     lock_step : domain.data_parallel.LockStepRules of its ranks; None: each rank is an engine by itself.
     tier : called with the workload, returns the KVTier of a replica; None: no KV tier.
     layer_groups : LayerGroups, with block tables of their own; None: all layers share one.
+    item_ns : called with Items, returns the time of encoding each in ns, float64 (items,); None: no prices of their
+        own.
     notes : remarks on prices for a reader of the results, beside those of `latency`.
     """
 
@@ -62,7 +66,12 @@ class Pool(msgspec.Struct, frozen=True):
     lock_step: LockStepRules | None = LockStepRules()
     tier: Callable | None = None
     layer_groups: LayerGroups | None = None
+    item_ns: Callable | None = None
     notes: tuple[str, ...] = ()
+
+    def priced(self, items: Items | None) -> Items | None:
+        """Return items with the times of encoding them here."""
+        return items if items is None or self.item_ns is None else replace(items, ns=self.item_ns(items))
 
     @property
     def is_in_lock_step(self) -> bool:

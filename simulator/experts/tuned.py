@@ -81,4 +81,4 @@ def _format_of(deployment: Deployment) -> str:
         return "bfloat16"
     if dtype != "fp8" or not deployment.multiplies_fp8:
         return ""                       # weights alone are in fp8 there: Marlin's kernel
-    return "fp8_block" if deployment.quantization.group_size else "fp8"
+    return "fp8_block" if deployment.expert_quantization.group_size else "fp8"

@@ -31,6 +31,7 @@ cdef class EncoderCache:
     cdef bint _fetches                      # another replica encodes: missing items are fetched, not computed
     cdef const int64_t* _begins             # [requests + 1] index of a request's first item; borrowed from Items, like
     cdef const Item* _items
+    cdef const double* _prices              # [_num_items] time of encoding an item, in ns; NULL: items have no prices
     cdef int64_t* _encoded_of               # [requests] embeddings encoded for each so far; NULL: not counted
     cdef object _owner
     cdef Content* _contents                 # [_num_contents]
@@ -58,6 +59,9 @@ cdef class EncoderCache:
     cdef inline bint lacks(self, int32_t row, int64_t computed) noexcept nogil:
         cdef const Item* last = &self._items[self._begins[row + 1] - 1]
         return self.has_items(row) and <int64_t>last.offset + last.tokens > computed
+
+    # Time of encoding the items that the batch being formed encodes, in ns; 0 without prices.
+    cdef double encoding_ns(self) noexcept nogil
 
     # Does the request refer to any item?
     cdef bint holds(self, int32_t row) noexcept nogil

@@ -34,7 +34,11 @@ cdef class EncoderCache:
         cdef const int64_t[::1] begins = items.begins
         cdef const Item[::1] table = items.table
         cdef int64_t largest = items.largest
-        self._owner = (items.begins, items.table, encoded_tokens)
+        cdef const double[::1] item_ns
+        self._owner = (items.begins, items.table, encoded_tokens, items.ns)
+        if items.ns is not None and len(items.ns):
+            item_ns = items.ns
+            self._prices = &item_ns[0]
         if encoded_tokens is not None and len(encoded_tokens):
             counts = encoded_tokens
             self._encoded_of = &counts[0]
@@ -103,6 +107,13 @@ cdef class EncoderCache:
         self.budget = self._budget_behind           # ignores budget given back since the plan
         self._planned.size = self._duplicates.size = 0
         return 0
+
+    cdef double encoding_ns(self) noexcept nogil:
+        cdef double ns = 0.0
+        cdef int32_t i
+        for i in range(self._encoded.size if self._prices != NULL else 0):
+            ns += self._prices[self._encoded.rows[i]]
+        return ns
 
     cdef void give_back(self, int32_t row) noexcept nogil:
         cdef int32_t i, item, kept = 0

@@ -76,6 +76,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _caches_at_end            # 0.33: blocks are hashed when an iteration ends, also with drafts
     cdef bint _counts_idle_adapters     # 0.33: adapters of all running sequences count, with tokens in a batch or not
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
+    cdef bint _samples                  # a place behind the text is kept for the sampled token; not for pooling
     cdef int32_t _num_drafts            # per step; 0: no speculation
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
@@ -100,9 +101,10 @@ cdef class Vllm(EncodingScheduler):
         behaviour = behaviour_of(parameters.vllm_version)
         self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
         # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes prompts whole,
-        # and one token longer; vLLM's server refuses such prompts before that.
-        self.longest_prompt = context.max_model_len - (parameters.enable_chunked_prefill or context.behind_server)
-        self._batched_tokens = parameters.max_num_batched_tokens
+        # and one token longer; vLLM's server refuses such prompts before that. Pooling reserves no place for a token.
+        self._samples, self._batched_tokens = parameters.task == "generate", parameters.max_num_batched_tokens
+        self.longest_prompt = context.max_model_len - (self._samples and (
+            parameters.enable_chunked_prefill or context.behind_server))
         self._token_budget = min(parameters.max_num_scheduled_tokens or self._batched_tokens, self._batched_tokens)
         self._max_model_len = context.max_model_len
         self._threshold = parameters.long_prefill_token_threshold
@@ -212,7 +214,8 @@ cdef class Vllm(EncodingScheduler):
             why_no_async_stages="" if behaviour_of(parameters.vllm_version).takes_async_stages else WHY_NO_ASYNC_STAGES,
             blocks_held_back=1,         # the null block
             grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None,
-            draft_valid_rate=parameters.draft_valid_rate)
+            draft_valid_rate=parameters.draft_valid_rate,
+            refines_blocks=not behaviour_of(parameters.vllm_version).has_old_kernels)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):
@@ -252,6 +255,10 @@ cdef class Vllm(EncodingScheduler):
     def adapter_counts(self):
         """See Scheduler."""
         return self.tally.slots.counts() if self.tracks_adapters else None
+
+    def limits(self):
+        """See Scheduler."""
+        return ((self.longest_prompt, f"are longer than max_model_len = {self._max_model_len:,} allows"),)
 
     def advice(self, stall_reason):
         """See Scheduler."""
@@ -378,6 +385,7 @@ cdef class Vllm(EncodingScheduler):
             self.opens_ns = self._grammars.next_ns(batch.start_ns) if self.num_waiting() > 0 else NEVER_NS
         if self.encoder is not None:
             batch.shape.encoder_tokens = self.encoder.batch_tokens
+            batch.shape.encoder_ns = self.encoder.encoding_ns()
         return 0
 
     cdef bint _must_hold(self) noexcept nogil:
@@ -475,7 +483,7 @@ cdef class Vllm(EncodingScheduler):
         if self._holds_now and sequence.is_partial:
             return 0
         tokens = sequence.num_tokens + sequence.num_drafts + sequence.num_placeholders - computed
-        return min(min(tokens, threshold), self._max_model_len - computed - 1)
+        return min(min(tokens, threshold), self._max_model_len - computed - self._samples)
 
     cdef bint _waits_for_tokens(self, const Sequence* sequence) noexcept nogil:
         """Return whether a sequence with tokens in flight has no turn: they surely end it, or it is not its batch."""

@@ -59,6 +59,9 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "schedule an iteration while the one before it executes; default: true, but in 0.32 not for n-gram drafts; in "
         "0.10 false"))] = None
     vllm_version: Annotated[VllmVersion, Meta(description="version of vLLM")] = NEWEST
+    task: Annotated[Literal["generate", "pooling"], Meta(description=(
+        "pooling: embedding, reranking and classification, vLLM's --runner pooling: a request is complete with its "
+        "prompt's last chunk, without a token of output"))] = "generate"
     speculative: Annotated[SpeculativeParameters | None, Meta(description="speculative decoding; absent: none")] = None
     lora: Annotated[LoraParameters | None, Meta(description="LoRA; absent: a batch may use any adapters")] = None
     structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(

@@ -31,6 +31,7 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     behaviour, said = behaviour_of(parameters.vllm_version), f"vLLM {parameters.vllm_version}"
     backend, is_async = engine.experts and engine.experts.all2all_backend, _is_async(parameters, behaviour)
     why = ": off with drafts of n-grams" if behaviour.is_async_by_default and not is_async else ""
+    why = ": off for pooling" if parameters.task == "pooling" and behaviour.is_async_by_default else why
     return {"block_size": _block(machine, behaviour, said),
             "gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said),
             **_batch(parameters, machine, behaviour, backend in BATCHED_EXPERTS),
@@ -66,6 +67,8 @@ def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
     Blocks of hybrids are aligned where their layers are grouped, `domain/kv_groups.py`.
     """
     card, model = machine.card, machine.model
+    if model is not None and (asked := _asked_block(model)):
+        return Default(asked, f"{said}: kernels of {model.name}'s attention")
     if card is None or model is None or card.capability == NO_CAPABILITY:
         return Default(DEFAULT_BLOCK, said)
     attention, where = model.attention, machine.on_card(said)
@@ -85,13 +88,20 @@ def _block(machine: Machine, behaviour: VllmBehaviour, said: str) -> Default:
     return Default(block_of(backend), f"{where}: {backend}")
 
 
+def _asked_block(model) -> int | None:
+    """Return the block that kernels of a model's attention ask for; None: they leave it open."""
+    return max((part.block_size or 0 for part, _, _ in model.attentions), default=0) or None
+
+
 def _is_async(parameters: VllmParameters, behaviour: VllmBehaviour) -> bool:
     """Return the default of async_scheduling.
 
     vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
-    proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default.
+    proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default,
+    and for pooling in all versions.
     Source: vLLM 0.33.0 and 0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the
     default; 0.10.1, vllm/config/scheduler.py.
     """
     has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
-    return behaviour.is_async_by_default and (behaviour.takes_async_n_grams or not has_n_grams)
+    return behaviour.is_async_by_default and parameters.task == "generate" and (
+        behaviour.takes_async_n_grams or not has_n_grams)

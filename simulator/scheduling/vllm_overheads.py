@@ -14,6 +14,8 @@ from simulator.latency.overheads.encoder import Encoder
 from simulator.latency.overheads.graphs import Graphs
 from simulator.latency.overheads.launches import Launching, launching, unpriced
 from simulator.latency.overheads.masks import Masks
+from simulator.latency.overheads.pooling import Headless
+from simulator.latency.towers import tower_times
 from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
@@ -31,14 +33,26 @@ def around(parameters, deployment) -> tuple:
     found = [partial(_with_graphs, parameters, deployment)]
     if parameters.lora is not None:
         found.append(partial(_with_adapters, parameters.lora, deployment))
-    if parameters.encoder is not None and parameters.encoder.embedding_us:
-        found.append(partial(Encoder, us_per_embedding=parameters.encoder.embedding_us))
+    if parameters.encoder is not None:
+        found += _encoders(parameters.encoder, deployment)
     if parameters.structured_outputs is not None:       # masks are filled beside all other additions
         found.append(partial(_with_masks, parameters))
     speculative = parameters.speculative
     if speculative is not None and speculative.method is not None and not speculative.names_model:
         found.append(partial(_with_drafter, parameters, deployment))
+    if parameters.task == "pooling":
+        found.append(Headless)
     return tuple(found)
+
+
+def _encoders(given, deployment) -> list:
+    """Return the price of encoders: of an embedding as given, or of each item by the tower of the model."""
+    if given.embedding_us:
+        return [partial(Encoder, us_per_embedding=given.embedding_us)]
+    times = None if given.is_priced else tower_times(deployment)
+    if times is None:
+        return []
+    return [partial(Encoder, least_us=times.least_ns * 1e-3, by_item=True, notes=times.notes)]
 
 
 def _drafts(parameters) -> int:

@@ -104,7 +104,8 @@ class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """
 
     us_per_embedding: Annotated[Time | None, Meta(description=(
-        "time that an embedding adds to the step that computes it; default 0"))] = None
+        "time that an embedding adds to the step that computes it; default: the roofline's time of each item, if "
+        "[model] has a vision tower of known shape and [hardware] is named, else 0"))] = None
     tokens_per_s: Annotated[Annotated[float, Meta(ge=1e-3, le=1e15)] | None, Meta(
         extra={"unit": "embeddings/s"}, description="us_per_embedding as a rate")] = None
     cache_tokens: Annotated[Tokens | None, Meta(extra={"unit": "embeddings"}, description=(
@@ -117,6 +118,11 @@ class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def __post_init__(self):
         if self.us_per_embedding is not None and self.tokens_per_s is not None:
             raise ValueError("us_per_embedding and tokens_per_s say the same; give one of them")
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the time of an embedding is given."""
+        return self.us_per_embedding is not None or self.tokens_per_s is not None
 
     @property
     def embedding_us(self) -> float:

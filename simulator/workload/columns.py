@@ -93,7 +93,7 @@ class Columns(msgspec.Struct, frozen=True):
     is_guess : only the end of [workload.load] bounds the requests, so there may be too few or too many; requests of
         clients with loads of their own aside.
     images : codes of the named streams that are images, ascending: pieces of prompts that encoders compute; None: there
-        are none.
+        are none. image_work : structured array, `domain.items.WORK`, of each; None: it is not known.
     origin_ns : the time in the trace that is 0 here.
     has_times : False: the source has no start times of plays, `arrival_ns` is 0; slots or lanes release them.
     """
@@ -120,6 +120,7 @@ class Columns(msgspec.Struct, frozen=True):
     has_times: bool = True
     origin_ns: int = 0
     images: np.ndarray | None = None
+    image_work: np.ndarray | None = None
 
     def __len__(self):
         return len(self.arrival_ns)

@@ -20,8 +20,11 @@ def items_in(columns: Columns, n: int) -> Items | None:
     offsets = ends[:-1] - ends[np.cumsum(counts) - counts][owners]
     is_image = np.isin(streams, columns.images)
     _, contents = np.unique(np.stack([streams[is_image], tokens[is_image]]), axis=1, return_inverse=True)
+    work = None
+    if columns.image_work is not None:
+        work = columns.image_work[np.searchsorted(columns.images, streams[is_image])]
     return items_of(np.bincount(owners[is_image], minlength=n), contents.reshape(-1), offsets[is_image],
-                    tokens[is_image])
+                    tokens[is_image], work)
 
 
 def is_image(workload) -> np.ndarray:

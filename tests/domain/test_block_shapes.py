@@ -64,7 +64,8 @@ def test_the_message_names_what_goes():
 
 
 def test_only_square_blocks_of_fp8_count():
-    assert block_edge(deploy(load_model("deepseek-v3"))) == 128
-    assert block_edge(deploy(load_model("llama-3.1-70b-fp8"))) == block_edge(deploy(load_model("gpt-oss-20b"))) == 0
+    assert block_edge(deploy(load_model("deepseek-v3")).matrix_quantization) == 128
+    assert block_edge(deploy(load_model("llama-3.1-70b-fp8")).matrix_quantization) == 0
+    assert block_edge(deploy(load_model("gpt-oss-20b")).expert_quantization) == block_edge(None) == 0
     assert not block_faults(deploy(DENSE, weight_dtype="fp8")) and not block_faults(deploy(MIXTURE))
     assert block_faults(deploy(DENSE, weight_dtype="fp8_block", tensor_parallel=2))         # 128 / 2 = 64

@@ -3,26 +3,12 @@ import pytest
 
 import simulator
 from simulator.errors import InputErrors
-
-EXPERIMENT = """
-engine = {num_gpu_blocks = 5000, max_model_len = 20_000, async_scheduling = false, %s}
-workload = {type = "trace", path = "trace.csv"}
-[latency]
-backend = "linear"
-base_us = 10_000
-per_sequence_us = 0
-per_prefill_token_us = 0
-per_context_token_us = 0
-"""
+from support.encoders import EXPERIMENT, prompts_in
 
 
 def run(folder, prompts, engine="encoder = {us_per_embedding = 10}", overrides=None):
     """Serve requests with these prompts, all at 0 s, one token of output each; a step takes 10 ms besides."""
-    lines = ["arrived_at,num_prefill_tokens,num_decode_tokens,prompt"]
-    for prompt in prompts:
-        tokens = sum(int(piece.split(":")[1]) for piece in prompt.split("/"))
-        lines.append(f"0,{tokens},1,{prompt}")
-    (folder / "trace.csv").write_text("\n".join(lines) + "\n")
+    prompts_in(folder, prompts)
     (folder / "experiment.toml").write_text(EXPERIMENT % engine)
     return simulator.run(folder / "experiment.toml", overrides)
 

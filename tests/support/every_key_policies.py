@@ -96,7 +96,7 @@ SCHEDULERS = {
         "long_prefill_token_threshold_adaptive": acts(False, True, engine__long_prefill_token_threshold=16),
         "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
         "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
-        "vllm_version": acts("0.10", "0.32", **CHUNKED),
+        "vllm_version": acts("0.10", "0.32", **CHUNKED), "task": acts("generate", "pooling"),
         "prefill_schedule_interval": acts(1, 5, engine__vllm_version="0.33", topology__replicas=1),
         "disable_hybrid_kv_cache_manager": acts(False, True, model__name="gpt-oss-20b"),
         "prefix_cache_retention_interval": acts(0, "dense", **GROUPS),

@@ -80,7 +80,7 @@ QWEN = {
          "dtype": "bfloat16", "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 16,
          "attn_output_gate": True, "mtp_num_hidden_layers": 1, "rope_parameters": {"rope_type": "default"},
          **_DELTA_NET, "linear_num_value_heads": 48, "mamba_ssm_dtype": "float32"},
-        tie_word_embeddings=False, vision_config={"depth": 27, "hidden_size": 1152}),
+        tie_word_embeddings=False, vision_config={"depth": 27, "hidden_size": 1152, "out_hidden_size": 5120}),
 }
 _MLA = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 _DEEPSEEK_V3 = _config(
@@ -123,14 +123,18 @@ GEMMA = {
          "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
         torch_dtype="bfloat16",
         vision_config={"model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 896,
-                       "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14}),
+                       "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27,
+                       "patch_size": 14}),
     "gemma-4-26b-a4b": _nested(
         "Gemma4ForConditionalGeneration",
         {"num_hidden_layers": 30, "hidden_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 8,
          "head_dim": 256, "global_head_dim": 512, "num_global_key_value_heads": 2, "attention_k_eq_v": True,
          "intermediate_size": 2112, "vocab_size": 262144, "max_position_embeddings": 262144, "sliding_window": 1024,
          "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704, "enable_moe_block": True,
-         "dtype": "bfloat16", "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 5}),
+         "dtype": "bfloat16", "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 5},
+        vision_config={"model_type": "gemma4_vision", "hidden_size": 1152, "intermediate_size": 4304, "head_dim": 72,
+                       "num_attention_heads": 16, "num_hidden_layers": 27, "pooling_kernel_size": 3,
+                       "position_embedding_size": 10240, "default_output_length": 280}),
 }
 PHI = {
     "phi-2": _config("PhiForCausalLM", 32, 2560, 32, 51200, 2048, intermediate_size=10240, num_key_value_heads=32,

@@ -16,6 +16,7 @@ from simulator.config.words import show
 from simulator.domain import records
 from simulator.domain.embeddings import Embeddings, embedding_bytes
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.towers import tower_times
 from simulator.results.encoding import encode_events, metrics_of, with_costs
 from simulator.results.measured import measured_part
 from simulator.results.summary_keys import COSTS, DISTRIBUTION, below, keys_of
@@ -28,6 +29,8 @@ CONSUMER_KEYS = {"cache_tokens", "disable_chunked_mm_input"}
 ROUTERS = ("round_robin", "random", "least_loaded", "power_of_two", "consistent_hash")
 METRICS = ("requests", "tokens")
 WHY = "an encode pool has encoders alone: no tokens, no KV, and no"
+UNPRICED = ("us_per_embedding: missing; expected a number, or tokens_per_s: the vision tower of [model] has no known "
+            "shape")
 ABSENT = 'there is no pool with role = "encode"'
 
 
@@ -69,6 +72,7 @@ class Encode(Part):
                                       **keys_of("s", busy_s="time that it encoded"),
                                       **keys_of(utilisation="of the whole run")})}
     settings = None
+    notes = ()
 
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
@@ -104,6 +108,7 @@ class Encode(Part):
             pools=tuple(_encode_pool_of(pool, moved.bytes_per_embedding) for pool in self.experiment.encode_pools()),
             router=router, router_parameters=chosen.parameters if chosen else registry.parameters_of(router)(),
             bytes_per_s=moved.bandwidth_gb_per_s * 1e9, latency_ns=round(moved.latency_us * 1e3))
+        self.notes = tuple(dict.fromkeys(note for pool in self.settings.pools for note in pool.notes))
 
     def plan(self, plan, sink):
         """See Part; requests wait at the gateway for the embeddings of their items."""
@@ -121,7 +126,7 @@ class Encode(Part):
     def summary(self, run, summary: dict) -> dict:
         done, measured = run.records["encode"], run.workload.measured
         return metrics_of(done if measured is None else done.of(measured), measured_part(run), run) | {
-            "cost_by_node": with_costs(summary["cost_by_node"], run)}
+            "cost_by_node": with_costs(summary["cost_by_node"], run), "diagnosis": self.notes}
 
 
 def _encode_pool_of(pool, given_bytes: float | None):
@@ -130,6 +135,9 @@ def _encode_pool_of(pool, given_bytes: float | None):
 
     parameters = pool.engine.parameters
     encoder, tokens = parameters.encoder, parameters.max_num_batched_tokens
+    times = None if encoder.is_priced else tower_times(Site(pool, f"pools.{pool.name}.").deployment)
+    if times is None and not encoder.is_priced:
+        raise InputErrors([KeyFault(f"pools.{pool.name}.engine.encoder.{UNPRICED}")])
     stored = Site(pool, f"pools.{pool.name}.").stored if given_bytes is None else None
     if given_bytes is None and stored is None:
         raise InputErrors([KeyFault("embeddings.bytes_per_embedding: missing; expected a number, or [model]")])
@@ -139,7 +147,9 @@ def _encode_pool_of(pool, given_bytes: float | None):
         max_embeddings=encoder.max_num_encoder_input_tokens or tokens, max_jobs=parameters.max_num_seqs,
         cache_embeddings=encoder.cache_tokens or tokens, embedding_bytes=given_bytes or embedding_bytes(stored),
         cost_per_hour=pool.cost_per_hour,
-        node=pool.topology.node or (pool.hardware.name if pool.hardware else ""))
+        node=pool.topology.node or (pool.hardware.name if pool.hardware else ""),
+        item_ns=times and times.item_ns, least_ns=times.least_ns if times else 0.0,
+        notes=times.notes if times else ())
 
 
 def _router(encode) -> Iterator[Fault]:
@@ -178,7 +188,7 @@ def _encode_pool(pools: Sequence, i: int, sections: Mapping[str, Any], missing: 
             f'expected "vllm", found "{pool.engine.scheduler}": encoders of their own are those of vLLM')
         return
     encoder = pool.engine.parameters.encoder
-    if encoder is None or (encoder.us_per_embedding is None and encoder.tokens_per_s is None):
+    if encoder is None or not (encoder.is_priced or (pool.model and pool.hardware)):
         yield ("engine", "encoder"), "expected us_per_embedding or tokens_per_s: it says how long encoders take"
     elif encoder.disable_chunked_mm_input:
         yield ("engine", "encoder", "disable_chunked_mm_input"), (

@@ -1,5 +1,5 @@
 """The format of each weight matrix by its module's name, from a checkpoint's quantisation table."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from simulator.config.huggingface.keys import Keys
@@ -51,6 +51,17 @@ class ModuleFormats(NamedTuple):
         if faults := self.uneven(shards):
             raise InputErrors(faults)
         return self._found(shards[0])[1]
+
+    def first_named(self, modules: Sequence[str]) -> Format | None:
+        """Return the format of a matrix that has one of several names.
+
+        The first that a list has decides; else rules that need no name do.
+        """
+        for module in modules:
+            is_named, found = self._found(module, by_name=True)
+            if is_named:
+                return found
+        return self._found(modules[0])[1]
 
     def uneven(self, modules: Iterable[str]) -> list[str]:
         """Return the faults of modules that vLLM runs as one product in several formats."""

@@ -1,76 +1,108 @@
-"""A checkpoint's quantisation as one format with exceptions by part and layer, from the formats of its matrices."""
+"""A checkpoint's quantisation, from the formats of its matrices: one with exceptions, or a list of matrices."""
+import json
+from collections import Counter
+from collections.abc import Iterator
+
 from simulator.config.huggingface.formats import WHERE, ModuleFormats, read_formats
 from simulator.config.huggingface.keys import Keys
-from simulator.domain.layers.base import MAX_LAYERS
-from simulator.domain.model_spec import Quantization, Unquantized
+from simulator.config.huggingface.matrix_names import ALWAYS_PLAIN, HEADS, modules_of
+from simulator.domain.layer_list import Layer
+from simulator.domain.matrix_formats import EXPERTS, HEAD, StoredMatrices
+from simulator.domain.model_spec import ModelSpec, Quantization, Unquantized
 from simulator.domain.stored_format import Format
 
-# A part has the format of the first of its projections that has one; a model has one projection of each row.
-MODULES = {
-    "attention": ("self_attn.o_proj", "linear_attn.out_proj"),
-    "mlp": ("mlp.down_proj",),
-    "shared_experts": ("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj",
-                       "block_sparse_moe.shared_experts.down_proj"),
-    "experts": ("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2"),
-}
+Found = dict[str, dict[int, Format | None]]         # by "PART.MATRIX" and layer
 
 
-def read_quantization(keys: Keys) -> Quantization | None:
-    """Return how weights are quantised, or None; faults are left in `keys`."""
+def read_quantization(keys: Keys, model: ModelSpec) -> Quantization | None:
+    """Return how the weights of a model are quantised, or None; faults are left in `keys`."""
     num_faults = len(keys.faults)
     formats = read_formats(keys)
-    count = keys.get("num_hidden_layers|n_layer")
     if formats is None or len(keys.faults) > num_faults:
         return None
-    count = count if type(count) is int and 0 < count <= MAX_LAYERS else 1
-    has_experts = any(keys.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
-    parts = {part: _of_part(formats, part, count, _linear_layers(keys, count)) for part in MODULES}
-    if not has_experts and any(map(any, (parts["attention"], parts["mlp"]))):
-        parts = {part: found for part, found in parts.items() if "experts" not in part}
-    return _summary(keys, formats, parts, count)
-
-
-def _summary(keys: Keys, formats: ModuleFormats, parts: dict, count: int) -> Quantization | None:
-    kinds = {(each.weight_dtype, each.group_size, each.scale_bits): each
-             for found in parts.values() for each in found if each is not None}
-    if len(kinds) > 1:
-        keys.fault(WHERE, "matrices in several formats are not supported: " + ", ".join(
-            f"{dtype} in groups of {group}" if group else dtype for dtype, group, _ in kinds))
-    if len(kinds) != 1:
+    text = json.dumps(keys.get(WHERE))
+    found, weights = _formats(formats, model, text)
+    head = formats.first_named(HEADS)
+    kinds = Counter()
+    for name, layers in found.items():
+        for layer, stored in layers.items():
+            kinds[stored] += weights[name, layer]
+    kinds = Counter({stored: count for stored, count in kinds.items() if stored is not None})
+    if not kinds:
         return None
-    form = next(iter(kinds.values()))
-    left = {part: tuple(i for i, each in enumerate(found) if each is None) for part, found in parts.items()}
-    left = {part: "all" if len(layers) == count else layers for part, layers in left.items() if layers}
-    scope = "experts" if "experts" in parts and left.get("attention") == "all" else "linear"
+    main = max(kinds, key=kinds.get)
+    return (_summary(formats, main, found, model) if len(kinds) == 1 and head is None else None) or _listed(
+        formats, main, found, head, model.num_layers)
+
+
+def _formats(formats: ModuleFormats, model: ModelSpec, text: str) -> tuple[Found, dict[tuple[str, int], float]]:
+    """Return the formats of all matrices, and their weights."""
+    found: Found = {}
+    weights = {}
+    for layer, numbers in model.kinds.items():
+        for name, modules, count in _matrices(layer, model.hidden_size, text):
+            for number in numbers:
+                named = [f"model.layers.{number}.{module}" for module in modules]
+                found.setdefault(name, {})[number] = formats.first_named(named)
+                weights[name, number] = count
+    return found, weights
+
+
+def _matrices(layer: Layer, hidden: int, text: str) -> Iterator[tuple[str, list[str], float]]:
+    """Yield name, modules and weights of the matrices of a layer."""
+    for part, each in layer.named_parts():
+        for matrix in each.matrices(hidden):
+            if matrix.parameters:
+                modules = modules_of(part, matrix.name, getattr(each, "backend", ""), text)
+                yield f"{part}.{matrix.name}", modules, matrix.parameters
+    if (moe := layer.moe) is not None:
+        for matrix in moe.expert.matrices(moe.expert_width(hidden)):
+            if matrix.parameters:
+                yield (f"{EXPERTS}.{matrix.name}", modules_of(EXPERTS, matrix.name, "", text),
+                       moe.num_experts * matrix.parameters)
+
+
+def _summary(formats: ModuleFormats, main: Format, found: Found, model: ModelSpec) -> Quantization | None:
+    """Return one format with parts that stay as they are; None: matrices of a part differ."""
+    parts: dict[str, dict[int, Format | None]] = {}
+    for name, layers in found.items():
+        part, _, matrix = name.partition(".")
+        if matrix in ALWAYS_PLAIN:
+            continue
+        for layer, stored in layers.items():
+            if parts.setdefault(part, {}).setdefault(layer, stored) != stored:
+                return None
+    if parts.pop("around", None):
+        return None
+    left = {part: tuple(sorted(layer for layer, stored in layers.items() if stored is None))
+            for part, layers in parts.items()}
+    left = {part: "all" if len(layers) == len(parts[part]) else layers for part, layers in left.items() if layers}
+    scope = "experts" if EXPERTS in parts and all(
+        left.get(part) == "all" for part in parts if part != EXPERTS) else "linear"
     if scope == "experts":          # other parts are not quantised
-        left = {part: layers for part, layers in left.items() if part == "experts"}
+        left = {part: layers for part, layers in left.items() if part == EXPERTS}
+    stored = Quantization.of_format(main)
     return Quantization(
-        method=formats.method, weight_dtype=form.weight_dtype, scope=scope, group_size=form.group_size,
-        scale_bits=form.scale_bits if form.group_size else 0, kv_cache_dtype=formats.kv_cache_dtype,
+        method=formats.method, weight_dtype=stored.weight_dtype, scope=scope, group_size=stored.group_size,
+        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype,
         unquantized=Unquantized(**left) if left else None)
 
 
-def _of_part(formats: ModuleFormats, part: str, count: int, linear: set[int]) -> list[Format | None]:
-    """Return the format of a part in each layer."""
-    found = []
-    for layer in range(count):
-        modules = [each for each in MODULES[part]
-                   if part != "attention" or each.startswith("linear") == (layer in linear)]
-        each = (formats.format_of(f"model.layers.{layer}.{module}") for module in modules)
-        found.append(_first(list(each), formats))
-    return found
-
-
-def _first(found: list[Format | None], formats: ModuleFormats) -> Format | None:
-    """Return the format of a part, by the projection that a list or a row names."""
-    if any(rule.names is None for rule in formats.rules):
-        return next((None for each in found if each is None), found[0])
-    return next((each for each in found if each is not None), None)
-
-
-def _linear_layers(keys: Keys, count: int) -> set[int]:
-    """Return the layers of linear attention: the listed layers, or all but every n-th."""
-    types, interval = keys.get("layer_types"), keys.get("full_attention_interval")
-    if isinstance(types, list):
-        return {i for i, each in enumerate(types) if each == "linear_attention"}
-    return {i for i in range(count) if (i + 1) % interval} if type(interval) is int and interval > 0 else set()
+def _listed(formats: ModuleFormats, main: Format, found: Found, head: Format | None, num_layers: int) -> Quantization:
+    """Return the quantisation with a list of all matrices; `main` has most weights."""
+    names: dict[tuple[Format, tuple[int, ...]], list[str]] = {}
+    for name, layers in found.items():
+        by_format: dict[Format, list[int]] = {}
+        for layer, stored in sorted(layers.items()):
+            if stored is not None:
+                by_format.setdefault(stored, []).append(layer)
+        for stored, numbers in by_format.items():
+            names.setdefault((stored, tuple(numbers)), []).append(name)
+    rows = [StoredMatrices(names=tuple(each), format=stored, layers="all" if len(numbers) == num_layers else numbers)
+            for (stored, numbers), each in names.items()]
+    if head is not None:
+        rows.append(StoredMatrices(names=(HEAD,), format=head))
+    stored = Quantization.of_format(main)
+    return Quantization(
+        method=formats.method, weight_dtype=stored.weight_dtype, group_size=stored.group_size,
+        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype, matrices=tuple(rows))

@@ -33,7 +33,7 @@ def one_by_one(items: Items) -> Items:
     """Return the items as if each were a prompt by itself."""
     table = items.table.copy()
     table["offset"] = 0
-    return Items(np.arange(len(table) + 1, dtype=np.int64), table, items.num_contents)
+    return Items(np.arange(len(table) + 1, dtype=np.int64), table, items.num_contents, items.work)
 
 
 def as_requests(items: Items) -> JobRequests:

@@ -1,4 +1,5 @@
 """Settings of the encode pools, as the engine uses them."""
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ class EncodePool(msgspec.Struct, frozen=True):
     model : label of the the requests that it encodes for; None: of all models.
     replicas : their number.
     embedding_ns : time per embedding. iteration_ns : time per batch, added once.
+    item_ns : called with Items, returns the time of each in ns, float64 (items,); None: they have no prices of their
+        own. least_ns : time of a batch that computes any embeddings. notes : on these prices, for a reader.
     max_embeddings : per batch. max_jobs : items per batch. cache_embeddings : capacity of the cache.
     embedding_bytes : size of an embedding on the link.
     cost_per_hour : of a replica, in any currency. node : type of node, or accelerator, that it runs on; "": not given.
@@ -27,6 +30,9 @@ class EncodePool(msgspec.Struct, frozen=True):
     embedding_bytes: float
     cost_per_hour: float = 0.0
     node: str = ""
+    item_ns: Callable | None = None
+    least_ns: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class EncodePlan(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ cdef class Station:
     cdef IndexList _waiting                 # jobs, in order of arrival
     cdef IndexLinks _links                  # of `_waiting`, shared with the other replicas
     cdef EncodeJob* _jobs                   # [job] borrowed
-    cdef double _embedding_ns, _iteration_ns
+    cdef double _embedding_ns, _iteration_ns, _least_ns
     cdef double _sending_ns                 # of an embedding, on its link
     cdef int32_t _max_jobs
     cdef int64_t _link_free_ns              # when the last queued transfer ends

@@ -9,6 +9,8 @@ from simulator.core.row_list cimport add_row
 from simulator.domain.encode_job cimport EncodeJob
 from simulator.kv.encoder_cache cimport EncoderCache
 
+from msgspec.structs import replace
+
 
 @cython.final
 cdef class Station:
@@ -16,7 +18,8 @@ cdef class Station:
 
     A batch is chosen as vLLM's scheduler does for requests that consist of an item alone, where the model behind the
     encoder does not run: in order, until an item exceeds the budget, finds no room in the cache, or is one too many.
-    Duration: iteration_ns + embeddings computed x embedding_ns. Source: vLLM 0.32.0, vllm/v1/core/sched/scheduler.py;
+    Duration: iteration_ns + embeddings computed x embedding_ns, or the prices of the items computed, and no less than
+    least_ns. Source: vLLM 0.32.0, vllm/v1/core/sched/scheduler.py;
     vllm/v1/worker/gpu_model_runner.py, which returns behind the encoder where an ECConnector is a producer.
 
     An encoded item may be evicted from the cache when the batch ends, sent or not: a copy is sent.
@@ -34,6 +37,9 @@ cdef class Station:
         self._embedding_ns, self._iteration_ns = pool.embedding_ns, pool.iteration_ns
         self._sending_ns = pool.embedding_bytes / bytes_per_s * 1e9
         self._max_jobs = pool.max_jobs
+        self._least_ns = pool.least_ns
+        if pool.item_ns is not None:
+            items = replace(items, ns=pool.item_ns(items))
         self.cache = EncoderCache(items, pool.max_embeddings, pool.cache_embeddings)
 
     def __dealloc__(self):
@@ -41,6 +47,7 @@ cdef class Station:
 
     cdef int64_t begin(self, int64_t now_ns) except -2 nogil:
         cdef int64_t before, duration_ns
+        cdef double computing_ns
         cdef int32_t job
         self.batch.size = 0
         self.cache.begin()
@@ -54,7 +61,10 @@ cdef class Station:
             self._jobs[job].start_ns, self._jobs[job].hit = now_ns, self.cache.batch_tokens == before
         if self.batch.size == 0:
             return -1
-        duration_ns = round_half_up(self._iteration_ns + self._embedding_ns * <double>self.cache.batch_tokens)
+        computing_ns = self._embedding_ns * <double>self.cache.batch_tokens
+        if self.cache.batch_tokens > 0:
+            computing_ns += max(self.cache.encoding_ns(), self._least_ns)
+        duration_ns = round_half_up(self._iteration_ns + computing_ns)
         self.is_busy = True
         self.batches += 1
         self.busy_ns += duration_ns

@@ -1,0 +1,61 @@
+"""Time of vision towers: the roofline's law, from bytes and operations."""
+import numpy as np
+
+from simulator.domain.deployment import Deployment
+from simulator.domain.efficiency import compute_dtype, efficiency_of, matmul_efficiency
+from simulator.domain.items import Items
+from simulator.domain.rank_weights import tower_parameters
+
+
+class TowerTimes:
+    """Times of the tower of a model on the accelerators of a replica.
+
+    An item takes the larger of the times of its operations and its bytes, in 16 bit, and the time of its attention. A
+    batch takes no less than reading the weights once. Ranks divide what vLLM splits (`Tower.rank_parameters`).
+
+    deployment : its model has a tower of known shape. It names the accelerator.
+    """
+
+    def __init__(self, deployment: Deployment):
+        model, accelerator, ranks = deployment.model, deployment.accelerator, deployment.parallelism.tensor_parallel
+        shares, dtype = efficiency_of(accelerator), deployment.activation_dtype
+        peak = accelerator.flops_per_s(dtype) * 1e-9
+        self.tower = model.vision
+        held = tower_parameters(model, ranks)
+        self.share = held / model.vision_parameters
+        self.element_bytes = deployment.activation_bytes
+        self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9 * shares.bandwidth_frac
+        self.product_rate = peak * matmul_efficiency(shares, compute_dtype(accelerator, dtype))
+        self.attention_rate = peak * shares.attention_frac
+        self.least_ns = held * self.element_bytes / self.bytes_per_ns
+        self.notes = (
+            f"encoder: the tower of {model.name} has prices of the roofline, from operations and bytes of its "
+            f"{self.tower.num_layers} blocks and its projector; launches of its kernels"
+            f"{' and all-reduces' if ranks > 1 else ''} have none",)
+
+    def item_ns(self, items: Items) -> np.ndarray:
+        """Return the time of encoding each item, float64 (items,).
+
+        An item of unknown size counts as one image: as many patches as its tokens were merged from.
+        """
+        tokens = items.table["tokens"].astype(np.float64)
+        patches, pairs = tokens * self.tower.merge_size ** 2, np.zeros(len(tokens))
+        known = np.zeros(len(tokens), bool)
+        if items.work is not None:
+            known = items.work["patches"] > 0
+            patches[known], pairs[known] = items.work["patches"][known], items.work["pairs"][known]
+        pairs[~known] = patches[~known] ** 2
+        tower, share = self.tower, self.share
+        products = tower.product_flops(patches, tokens) * share / self.product_rate
+        moved = tower.moved_elements(patches, tokens) * self.element_bytes * share / self.bytes_per_ns
+        return np.maximum(products, moved) + tower.attention_flops(patches, pairs) * share / self.attention_rate
+
+
+def tower_times(deployment: Deployment | None) -> TowerTimes | None:
+    """Return the times of the tower of a model on its accelerator.
+
+    None: either is not named, or the tower has no known shape.
+    """
+    if deployment is None or deployment.accelerator is None or deployment.model.vision is None:
+        return None
+    return TowerTimes(deployment)
