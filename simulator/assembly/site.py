@@ -134,7 +134,8 @@ class Site:
         if not self.model.has_head and not is_pooling(self.pool):
             raise InputErrors([KeyFault(f'model.name: {self.model.name} has no output head; expected scheduler = "vllm" '
                                         'and engine.task = "pooling" with it')])
-        faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(stored))]
+        faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(
+            stored, self.scheduler_facts.refines_blocks))]
         faults += [f"model.{fault}" for fault in stored.format_faults()]
         if faults:
             raise InputErrors(map(KeyFault, faults))

@@ -17,6 +17,7 @@ from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules
+from simulator.domain.latent_copies import copied_bytes
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
 from simulator.domain.rank_weights import rank_weights
 
@@ -66,6 +67,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     budget_bytes: float             # limit on all of the following together, by the engine's rule
     weights_bytes: float            # as kernels hold them, padding included
     padding_bytes: float            # part of weights_bytes that is not in the checkpoint
+    copied_bytes: float             # part of weights_bytes: copies of quantised up-projections of latent attention
     kernel: str                     # kernel that pads; "": none does
     drafter_bytes: float            # weights of the drafter, on the last stage
     adapter_bytes: float            # room for LoRA adapters
@@ -164,7 +166,10 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"{self.drafter_kv_bytes_per_token:.0f} of the bytes of a token are the drafter's")
         if self.padding_bytes:
             lines.append(f"{self.padding_bytes / GB:.2f} GB of the weights are padding: {self.kernel}'s kernels round "
-                         "the sides of experts in MXFP4")
+                         "the sides of experts")
+        if self.copied_bytes:
+            lines.append(f"{self.copied_bytes / GB:.2f} GB of the weights are copies in 16 bit of latent attention's "
+                         "kv_b")
         if self.context_ways > 1:
             lines.append(f"{self.context_ways} accelerators share the tokens of a sequence, and those of a block")
         return lines + (self.groups.explain() if self.groups else [])
@@ -240,7 +245,7 @@ def _plan(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None
 def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: GroupPlan | None,
            reserve: MemoryReserve) -> MemoryPlan:
     ways, shared = deployment.parallelism, deployment.parallelism.decode_context_parallel
-    weights, padding, kernel = _weights(deployment, layers, limits)
+    weights, padding, copied, kernel = _weights(deployment, layers, limits)
     layout, drafter, stateful = kv_layout(deployment, layers), NO_DRAFTER, None
     if limits.drafter is not None and layers.stop == deployment.model.num_layers:
         drafter = limits.drafter
@@ -264,7 +269,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
     kv_cache = share.kv_bytes(total, loaded + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total * share.share if share.of in ("total", "static") else total,
-        weights_bytes=weights, padding_bytes=padding, kernel=kernel,
+        weights_bytes=weights, padding_bytes=padding, copied_bytes=copied, kernel=kernel,
         graphs_are_guessed=reserve.given_graph_bytes is None,
         drafter_bytes=drafter.weights_bytes, adapter_bytes=adapters, state_bytes=state, most_stateful=stateful,
         kv_cache_bytes=kv_cache, share=share,
@@ -278,12 +283,13 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
         max_model_len=limits.max_model_len, context_ways=shared, **passing)
 
 
-def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tuple[float, float, str]:
-    """Return (bytes of weights with padding, bytes of the padding, the kernel that pads)."""
+def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tuple[float, float, float, str]:
+    """Return (bytes of weights as held, of padding and of copies among them, the kernel that pads)."""
     counts = rank_weights(deployment, layers)
     ratio, kernel = expert_padding(deployment, limits.has_old_kernels)
     padding = counts.expert_num_bytes * (ratio - 1)
-    return counts.num_bytes + padding, padding, kernel
+    copied = copied_bytes(deployment, layers)
+    return counts.num_bytes + padding + copied, padding, copied, kernel
 
 
 def _num_blocks(kv_cache_bytes: float, block_bytes: float) -> int:

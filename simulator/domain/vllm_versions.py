@@ -63,7 +63,7 @@ class VllmBehaviour(NamedTuple):
     offload_offers_again: Annotated[bool, "KV offload: a preempted request offers all its chunks again"]
     offload_drafters: Annotated[tuple[str, ...], "KV offload: methods of drafting that drop the last chunk of a hit"]
     offload_needs_blocks: Annotated[bool, "KV offload: a chunk is not offered if any block that a hit needs was reused"]
-    has_old_kernels: Annotated[bool, "mxfp4 experts on Hopper run on Marlin, and are padded for it"]
+    has_old_kernels: Annotated[bool, "experts: mxfp4 on Hopper runs on Marlin, blocks of fp8 are not divided"]
     # ---- CUDA graphs: vllm/config/compilation.py
     graph_mode: Annotated[str, "default mode of CUDA graphs"]
     graphs_count_drafts: Annotated[bool, "sizes of CUDA graphs grow with the tokens that a sequence verifies"]

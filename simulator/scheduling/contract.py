@@ -34,6 +34,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     why_no_tier : why it cannot work with KV beyond its blocks, such as that of a prefill replica; empty: it can.
     notices_when_forming : it checks for KV from elsewhere each time that it forms a batch, also while another executes.
     does_whole : its replicas of role "decode" can also compute prompts.
+    refines_blocks : blocks of fp8 experts are divided until ranks can share an expert.
     grouping : rules by which layers of unlike kinds have block tables of their own; None: all layers share one.
     """
 
@@ -56,6 +57,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     encodes: bool = False
     draft_valid_rate: float = 1.0
     preempts: bool = True
+    refines_blocks: bool = False
 
     @property
     def slack_tokens(self) -> int:

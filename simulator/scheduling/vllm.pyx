@@ -218,7 +218,8 @@ cdef class Vllm(EncodingScheduler):
             why_no_async_stages="" if behaviour_of(parameters.vllm_version).takes_async_stages else WHY_NO_ASYNC_STAGES,
             blocks_held_back=1,         # the null block
             grouping=parameters.grouping, why_no_tier=why_no_tier(parameters), encodes=parameters.encoder is not None,
-            draft_valid_rate=parameters.draft_valid_rate)
+            draft_valid_rate=parameters.draft_valid_rate,
+            refines_blocks=not behaviour_of(parameters.vllm_version).has_old_kernels)
 
     @classmethod
     def memory(cls, parameters, deployment, max_model_len):

@@ -1,7 +1,8 @@
 """Whether a model read from a config.json agrees with the tensor files beside it."""
 from msgspec.structs import replace
 
-from simulator.config.huggingface.formats import ModuleFormats
+from simulator.config.huggingface.formats import ModuleFormats, read_formats
+from simulator.config.huggingface.keys import Keys
 from simulator.config.huggingface.tensor_files import TensorFiles
 from simulator.config.huggingface.tensor_formats import decoder_parameters, matrices_of
 from simulator.domain.deployment import Deployment
@@ -13,7 +14,7 @@ TOLERANCE = 0.01
 GB = 1e9
 
 
-def agreed(model: ModelSpec, files: TensorFiles | None, formats: ModuleFormats | None, file: str) -> ModelSpec:
+def agreed(model: ModelSpec, keys: Keys) -> ModelSpec:
     """Return the model with the files as a source, and a note on their bytes.
 
     Raises
@@ -21,10 +22,11 @@ def agreed(model: ModelSpec, files: TensorFiles | None, formats: ModuleFormats |
     InputErrors
         Parameters counted from tensors are more than 1 % from those that follow from the keys.
     """
+    files = keys.files
     if files is None:
         return model
     if files.tensors is not None:
-        _refuse_other_shape(model, files, formats, file)
+        _refuse_other_shape(model, files, read_formats(keys), keys.file)
     return replace(model, source=f"config.json, {files.source}", checkpoint_note=_note(model, files))
 
 

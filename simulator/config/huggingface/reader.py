@@ -50,7 +50,7 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
         raise InputErrors(dict.fromkeys(keys.faults))
     model = replace(model, quantization=quantization, architecture=table["architectures"][0],
                     model_type=str(table.get("model_type") or ""))
-    return agreed(model, keys.files, formats, str(file))
+    return agreed(model, keys)
 
 
 def _converted(keys: Keys, fields: dict) -> ModelSpec | None:
