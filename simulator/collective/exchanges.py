@@ -34,18 +34,20 @@ def exchanges(deployment: Deployment) -> list[Exchange]:
     tensor, hops = ways.tensor_parallel, ways.pipeline_parallel - 1
     found = []
     if tensor > 1:
-        mixers = sum(kind != "feed_forward" for kind in model.layer_types)
-        count = mixers + sum(kind != "none" for kind in model.feed_forward_types)
+        count = sum(layer.num_sublayers for layer in model.layers)
         found.append(Exchange("tensor", "all_reduce", count, token_bytes, 2 * (1 - 1 / tensor) * token_bytes, tensor))
     if ways.token_ranks > 1 and model.moe:
-        found += _expert_exchanges(deployment, token_bytes)
+        found += _expert_exchanges(deployment, token_bytes * model.moe.expert_width(model.hidden_size)
+                                   / model.hidden_size)
     if hops:
         found.append(Exchange("pipeline", "send_recv", hops, token_bytes, token_bytes, ways.num_accelerators))
     return found
 
 
 def _expert_exchanges(deployment: Deployment, token_bytes: float) -> list[Exchange]:
-    """Return dispatch and combine over the ranks of a stage, `token_bytes` of each token on a data-parallel rank.
+    """Return dispatch and combine over the ranks of a stage.
+
+    token_bytes : of each token on a data-parallel rank, in the width of the experts.
 
     A token is sent to the ranks of its k experts, each tensor-parallel rank sending its part of the tokens; or, where
     every rank holds a slice of every expert, or ranks divide prompts, to all ranks (vLLM 0.32.0,

@@ -1,8 +1,9 @@
 """Activation memory of an accelerator during a batch, as vLLM's profile run measures it."""
 from simulator.domain.deployment import Deployment
 from simulator.domain.kernel_padding import MARLIN, expert_padding, rounded
+from simulator.domain.layer_list import Layer
 from simulator.domain.memory_reserve import MemoryReserve, domain_size
-from simulator.domain.rank_weights import dense_parts, layer_kinds, moe_of
+from simulator.domain.rank_weights import dense_parts, layer_kinds
 
 # Tokens that experts compute at once (VLLM_FUSED_MOE_CHUNK_SIZE of vllm/envs.py): larger batches go through in chunks.
 EXPERT_CHUNK = 16_384
@@ -25,7 +26,7 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
     """
     model, element, tokens = deployment.model, deployment.activation_bytes, max_num_batched_tokens
     rows, is_last = min(max_num_seqs, tokens), layers.stop == model.num_layers
-    widest = max(_widest_part(deployment, reserve, *kind) for kind in layer_kinds(model, layers))
+    widest = max(_widest_part(deployment, reserve, kind) for kind in layer_kinds(model, layers))
     peak = tokens * (2 * model.hidden_size + widest) * element
     kept = _workspace_bytes(deployment, layers, tokens, reserve)
     if deployment.parallelism.pipeline_parallel > 1:
@@ -40,8 +41,8 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
     return peak + kept
 
 
-def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, network: str) -> float:
-    """Return the elements per token alive at once inside the widest part of a layer of this kind.
+def _widest_part(deployment: Deployment, reserve: MemoryReserve, layer: Layer) -> float:
+    """Return the elements per token alive at once inside the widest part of such a layer.
 
     MLP: gate and up outputs and their product. Token mixer: input projections and output. Routed experts: their inputs,
     gathered from all ranks that send them tokens, and their outputs; plus, where they do not stay, the buffers of
@@ -49,15 +50,15 @@ def _widest_part(deployment: Deployment, reserve: MemoryReserve, mixer: str, net
     """
     model, ways = deployment.model, deployment.parallelism
     width = model.hidden_size
-    parts = [part.shard(ways.tensor_parallel).inner_elements(width) for part in dense_parts(model, mixer, network)]
-    if moe := moe_of(model, network):
+    parts = [part.shard(ways.tensor_parallel).inner_elements(width) for part in dense_parts(layer)]
+    if moe := layer.moe:
         seen = 1 if _backend(deployment) else ways.token_ranks
         parts.append((2 * seen if seen > 1 else 1) * width)
         if not reserve.keeps_workspaces:
             local = moe.intermediate_size / ways.expert_cuts
             buffers = max((moe.expert.num_matrices - 1) * local, width) + local
             parts[-1] += moe.experts_per_token * ways.token_ranks * buffers / ways.expert_parallel
-    return max(parts)
+    return max(parts, default=0.0)
 
 
 def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve: MemoryReserve) -> float:
@@ -69,7 +70,7 @@ def _workspace_bytes(deployment: Deployment, layers: range, tokens: int, reserve
     expert of the rank has room for the tokens of all ranks.
     """
     model, ways = deployment.model, deployment.parallelism
-    moe = model.moe if any(moe_of(model, kind[1]) for kind in layer_kinds(model, layers)) else None
+    moe = model.moe if any(kind.moe for kind in layer_kinds(model, layers)) else None
     is_marlin = moe is not None and expert_padding(deployment)[1] == MARLIN.kernel
     if moe is None or not reserve.keeps_workspaces or (deployment.expert_dtype == "fp4" and not is_marlin):
         return 0.0

@@ -1,4 +1,5 @@
 """The size of a LoRA adapter."""
+from simulator.domain.layer_list import Layer
 from simulator.domain.model_spec import ModelSpec
 
 BYTES = 2           # of a weight: adapters are kept in 16 bits
@@ -16,10 +17,17 @@ def adapter_bytes(model: ModelSpec, rank: int, tensor_parallel: int = 1) -> floa
     ValueError
         Layers other than multi-head attention with a dense MLP: which of their projections an adapter has is not known.
     """
-    mlp, widths = model.mlp, model.attention.lora_widths
-    if model.moe is not None or set(model.layer_types) != {"full_attention"} or widths is None:
+    mixers = [mixer for layer in model.kinds for mixer in layer.mixers]
+    is_known = all(mixer.kind == "full_attention" and mixer.part.lora_widths for mixer in mixers)
+    if any(layer.moe for layer in model.kinds) or not is_known:
         raise ValueError(f"lora.adapter_mb: needed for {model.name}: which projections of experts, latent, sliding or "
                          "linear attention its adapters have is not known")
-    whole = (widths[0] + mlp.num_matrices) * model.hidden_size
-    split = widths[1] + mlp.num_matrices * mlp.intermediate_size
-    return BYTES * rank * (whole + split / tensor_parallel) * model.num_layers
+    return sum(len(numbers) * _layer_bytes(model, layer, rank, tensor_parallel)
+               for layer, numbers in model.kinds.items())
+
+
+def _layer_bytes(model: ModelSpec, layer: Layer, rank: int, tensor_parallel: int) -> float:
+    widths = [mixer.part.lora_widths for mixer in layer.mixers]
+    widths += [(mlp.num_matrices, mlp.num_matrices * mlp.intermediate_size) for mlp in layer.networks]
+    whole, split = (sum(each) for each in zip(*widths, strict=True)) if widths else (0, 0)
+    return BYTES * rank * (whole * model.hidden_size + split / tensor_parallel)

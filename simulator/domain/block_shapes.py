@@ -16,8 +16,9 @@ def block_faults(deployment: Deployment) -> list[str]:
         return []
     faults = []
     if deployment.quantization.scope == "linear" and ways.tensor_parallel > 1:
-        parts = [model.attention, model.windowed_attention, model.mlp, model.moe and model.moe.shared_expert]
-        faults = [_fault(deployment, name, width, ways.tensor_parallel, block) for part in dict.fromkeys(parts) if part
+        parts = [part for part, _ in model.mixers] + [
+            part for layer in model.kinds for name, part in layer.named_parts() if name != "attention"]
+        faults = [_fault(deployment, name, width, ways.tensor_parallel, block) for part in dict.fromkeys(parts)
                   for name, width in part.shard(ways.tensor_parallel).split_widths() if width % block]
     if model.moe and model.moe.intermediate_size % (ways.expert_cuts * block):
         width = model.moe.intermediate_size // ways.expert_cuts

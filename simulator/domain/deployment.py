@@ -101,10 +101,6 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{self.model.name} declares a KV cache in {self.kv_cache_format}: kv_cache_dtype = \"auto\" stores it "
                 "so, as vLLM does"]
 
-    def mixer(self, layer_type: str):
-        """Return the token mixer of a layer type, as one rank holds it."""
-        return self.model.mixer(layer_type).shard(self.parallelism.tensor_parallel)
-
     def leaves(self, part: str) -> bool:
         """Return whether a part stays in the model's dtype in most layers.
 

@@ -8,7 +8,9 @@ import msgspec
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_layout import kv_layout, token_bytes
-from simulator.domain.rank_weights import dense_parts, layer_bytes, moe_of, rank_weights
+from simulator.domain.layer_list import Layer
+from simulator.domain.model_spec import ModelSpec
+from simulator.domain.rank_weights import dense_parts, layer_bytes, rank_weights
 
 # Words of the output head of EAGLE-3: `draft_vocab_size` of the heads that are published for Llama-3.1-8B, Qwen3 and
 # gpt-oss (their config.json).
@@ -53,9 +55,9 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     if not model.num_mtp_layers:
         raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
-    last, mixer = layer_bytes(deployment, model.num_layers - 1), deployment.mixer(model.layer_types[-1])
+    last = layer_bytes(deployment, model.num_layers - 1)
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (last + beside * deployment.activation_bytes),
-                         kv_bytes_per_token=model.num_mtp_layers * token_bytes(deployment, mixer),
+                         kv_bytes_per_token=model.num_mtp_layers * _token_bytes(deployment, model.layers[-1]),
                          num_kv_layers=model.num_mtp_layers)
 
 
@@ -67,17 +69,31 @@ def of_head(deployment: Deployment, method: str) -> DrafterMemory:
     method : "eagle" or "eagle3".
     """
     model, ways = deployment.model, deployment.parallelism
-    width, kind = model.hidden_size, (model.layer_types[-1], model.feed_forward_types[-1])
-    parts, mixer = [part.shard(ways.tensor_parallel) for part in dense_parts(model, *kind)], deployment.mixer(kind[0])
-    count = sum(part.num_parameters(width) for part in parts) + model.norms_per_layer * model.norm_parameters
-    if moe := moe_of(model, kind[1]):
-        count += moe.experts_per_token * moe.expert.num_parameters(width) / ways.tensor_parallel
+    width, layer = model.hidden_size, _head_layer(model)
+    parts = [part.shard(ways.tensor_parallel) for part in dense_parts(layer)]
+    count = sum(part.num_parameters(width) for part in parts) + layer.norms * model.norm_parameters
+    if moe := layer.moe:
+        count += moe.experts_per_token * moe.expert_parameters(width) / ways.tensor_parallel
     count += STATES[method] * width**2
     if method == "eagle3":
         count += min(EAGLE3_VOCABULARY, model.vocab_size) * width / ways.tensor_parallel
-        count += mixer.input_parameters(width)
+        count += sum(mixer.part.shard(ways.tensor_parallel).input_parameters(width) for mixer in layer.mixers)
     return DrafterMemory(weights_bytes=count * deployment.activation_bytes,
-                         kv_bytes_per_token=token_bytes(deployment, mixer), num_kv_layers=1)
+                         kv_bytes_per_token=_token_bytes(deployment, layer), num_kv_layers=1)
+
+
+def _head_layer(model: ModelSpec) -> Layer:
+    """Return the layer of a head: the model's last, or the last sublayers of both sorts, each a layer there."""
+    last = model.layers[-1]
+    mixers = next((layer.mixers for layer in reversed(model.layers) if layer.mixers and any(
+        mixer.kind != "linear_attention" for mixer in layer.mixers)), ())
+    return last if last.mixers or not mixers else Layer(mixers, last.networks, 2)
+
+
+def _token_bytes(deployment: Deployment, layer: Layer) -> float:
+    """Return the bytes of a token in such a layer."""
+    ranks = deployment.parallelism.tensor_parallel
+    return sum(token_bytes(deployment, mixer.part.shard(ranks)) for mixer in layer.mixers)
 
 
 def of_medusa_heads(deployment: Deployment, num_heads: int) -> DrafterMemory:

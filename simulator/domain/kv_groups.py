@@ -12,6 +12,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.kv_layout import BLACKWELL, page_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroup, LayerGroups, counted
+from simulator.domain.layer_list import PlacedMixer
 
 # Kinds with numbers of layers that differ by less than this factor have groups of the larger one, and one is padded;
 # else of the smaller number (kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size; 1.25 until 2025).
@@ -28,6 +29,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     layers: LayerGroups
     members: tuple[tuple[int, ...], ...]        # layers of each group, a drafter's behind the model's
+    mixers: tuple[PlacedMixer | None, ...]      # of each group; None: a drafter's
     num_layers: int                             # of the model
     page_bytes: float                           # of a block in one layer, on one accelerator; the largest of all kinds
 
@@ -49,10 +51,10 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
         A drafter's are left out.
         """
-        kinds, ranks = deployment.model.layer_types, deployment.parallelism.tensor_parallel
-        return tuple(ranks * sum(page_bytes(deployment, kinds[layer], group.block_size) for layer in layers
+        ranks = deployment.parallelism.tensor_parallel
+        return tuple(ranks * sum(page_bytes(deployment, mixer.part, group.block_size) for layer in layers
                                  if layer < self.num_layers)
-                     for group, layers in zip(self.layers.groups, self.members, strict=True))
+                     for group, layers, mixer in zip(self.layers.groups, self.members, self.mixers, strict=True))
 
     def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
         """Return the blocks of a request, as vLLM's start-up check counts them.
@@ -80,19 +82,26 @@ def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int
 
 
 class Sort(NamedTuple):
-    """Layers with equal pages: their type, its bytes of a block, their numbers."""
+    """Layers with equal pages.
+
+    mixer : None: a drafter's.
+    """
 
     layer_type: str
     page_bytes: float
     layers: tuple[int, ...]
+    mixer: PlacedMixer | None
 
 
 def _sorts(deployment: Deployment, block_size: int, drafter: DrafterMemory | None) -> list[Sort]:
     """Return the sorts of layers in the order of their first; a drafter's attend to the whole context."""
     model = deployment.model
-    sorts = [Sort(kind, page_bytes(deployment, kind, block_size),
-                  tuple(i for i, each in enumerate(model.layer_types) if each == kind))
-             for kind in dict.fromkeys(model.layer_types) if kind != "feed_forward"]
+    placed: dict[PlacedMixer, list[int]] = {}
+    for number, layer in enumerate(model.layers):
+        for mixer in layer.mixers:
+            placed.setdefault(mixer, []).append(number)
+    sorts = [Sort(mixer.kind, page_bytes(deployment, mixer.part, block_size), tuple(numbers), mixer)
+             for mixer, numbers in placed.items()]
     if drafter is None or not drafter.num_kv_layers:
         return sorts
     page = drafter.kv_bytes_per_token / drafter.num_kv_layers * block_size
@@ -101,7 +110,7 @@ def _sorts(deployment: Deployment, block_size: int, drafter: DrafterMemory | Non
         if sort[:2] == ("full_attention", page):
             sorts[i] = sort._replace(layers=sort.layers + own)
             return sorts
-    return [*sorts, Sort("full_attention", page, own)]
+    return [*sorts, Sort("full_attention", page, own, None)]
 
 
 def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rules: GroupRules = DEFAULT_RULES,
@@ -132,19 +141,19 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
     sorts = _sorts(deployment, block_size, drafter)
     largest, size = max(sort.page_bytes for sort in sorts), _group_size([len(sort.layers) for sort in sorts])
     state_size = block_size if rules.enable_prefix_caching else max_model_len
-    sliding, shared = model.sliding_attention, deployment.parallelism.decode_context_parallel
-    groups, members = [], []
-    for kind, page, layers in sorts:
+    shared = deployment.parallelism.decode_context_parallel
+    groups, members, mixers = [], [], []
+    for kind, page, layers, mixer in sorts:
         count = -(-len(layers) // size)
         stretched = _stretched(block_size, largest, page)
-        change = sliding if kind == "sliding_attention" else None
-        groups += [LayerGroup(kind=model.mixer(kind).group_kind(change), window=change.window if change else 0,
+        groups += [LayerGroup(kind=mixer.group_kind if mixer else kind, window=mixer.window if mixer else 0,
                               block_size=state_size if kind == "linear_attention" else stretched * shared,
                               **_states(kind, rules, checkpoint))] * count
         members += [layers[i::count] for i in range(count)]
+        mixers += [mixer] * count
     return GroupPlan(
-        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), page_bytes=largest,
-        num_layers=model.num_layers)
+        layers=rules.layers(tuple(groups), block_size, shared), members=tuple(members), mixers=tuple(mixers),
+        page_bytes=largest, num_layers=model.num_layers)
 
 
 def _states(kind: str, rules: GroupRules, checkpoint: int) -> dict:
@@ -177,7 +186,12 @@ def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
     multiple = max(block_size, KERNEL_BLOCK_TOKENS)
     if is_delta:
         multiple = math.lcm(multiple, DELTA_CHUNK_TOKENS)
-    block, state = page_bytes(deployment, "full_attention", multiple), page_bytes(deployment, "linear_attention", 0)
+    mixers = [mixer for mixer, _ in deployment.model.placed_mixers]
+    block = max((page_bytes(deployment, mixer.part, multiple) for mixer in mixers if mixer.kind == "full_attention"),
+                default=0.0)
+    state = max(page_bytes(deployment, mixer.part, 0) for mixer in mixers if mixer.kind == "linear_attention")
+    if not block:
+        return block_size
     return max(block_size, multiple * math.ceil(state / block))
 
 

@@ -27,16 +27,17 @@ def kv_layout(deployment: Deployment, layers: range | None = None) -> KvLayout:
     Layers that have block tables of their own are in kv_groups.
     """
     layers = range(deployment.model.num_layers) if layers is None else layers
-    kinds = Counter(deployment.model.layer_types[layers.start:layers.stop])
-    mixers = [(deployment.mixer(kind), count) for kind, count in kinds.items() if kind != "feed_forward"]
+    ways = deployment.parallelism.tensor_parallel
+    placed = Counter(mixer for layer in deployment.model.layers[layers.start:layers.stop] for mixer in layer.mixers)
+    mixers = [(mixer.part.shard(ways), count) for mixer, count in placed.items()]
     return KvLayout(
         bytes_per_token=sum(count * token_bytes(deployment, mixer) for mixer, count in mixers),
         state_bytes_per_sequence=sum(count * mixer.state_bytes(deployment.activation_bytes) for mixer, count in mixers))
 
 
-def page_bytes(deployment: Deployment, layer_type: str, block_size: int) -> float:
+def page_bytes(deployment: Deployment, mixer, block_size: int) -> float:
     """Return the bytes of a block in one layer on one rank: of tokens, or a state."""
-    mixer = deployment.mixer(layer_type)
+    mixer = mixer.shard(deployment.parallelism.tensor_parallel)
     return token_bytes(deployment, mixer) * block_size + mixer.state_bytes(deployment.activation_bytes)
 
 

@@ -3,13 +3,15 @@
 `ModelSpec` is also the schema of models/*.toml: one field is one key there.
 """
 from collections import Counter
+from functools import cached_property
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
-from simulator.domain.layer_spec import Attention, LinearAttention
+from simulator.domain.layer_list import Layer, LayerParts, NamedPart, PlacedMixer, listed_faults
+from simulator.domain.layer_spec import Attention, Embedding, LinearAttention
 from simulator.domain.layers.base import MAX_LAYERS, Count, Part, Positive
 from simulator.domain.layers.networks import Mlp, Moe
 from simulator.errors import InputErrors, KeyFault
@@ -22,6 +24,7 @@ class SlidingAttention(Part):
 
     window: Positive
     chunked: bool = False                       # Llama-4: the aligned chunk a token is in, not the last tokens
+    num_heads: Count = 0
     num_kv_heads: Count = 0
     head_dim: Count = 0
     key_is_value: bool = False
@@ -59,7 +62,7 @@ class Quantization(Part):
         """Return whether a part of a layer stays in the model's dtype."""
         if self.unquantized is None:
             return False
-        layers = getattr(self.unquantized, part)
+        layers = getattr(self.unquantized, part, ())
         return layers == "all" or layer in layers
 
     @property
@@ -105,8 +108,12 @@ class Published(Part):
     source: str = ""
 
 
-class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A decoder-only language model."""
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """A decoder-only language model.
+
+    Its layers follow `layer_pattern` and the tables attention, sliding_attention, linear_attention, mlp and moe; or
+    [[layer_kinds]] list the parts of each, from these tables and [parts].
+    """
 
     name: str = ""                              # default: the file's name
     hf_id: str = ""                             # repository on the Hugging Face hub
@@ -122,6 +129,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     norms_per_layer: Annotated[int, Meta(ge=0, le=8)] = 2
     norm_bias: bool = False                     # LayerNorm with bias; else one vector a norm
     embedding_norm: bool = False                # a norm right after the embedding
+    learned_positions: Count = 0                # rows of a table of positions, added to the embedding
     lm_head_bias: bool = False
     dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
@@ -133,39 +141,115 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     # is one sublayer: the letter's attention, or for "-" a feed-forward network.
     layer_pattern: Annotated[str, Meta(pattern="^[FSL-]+$")] = "F"
 
-    attention: Attention
+    attention: Attention | None = None
     sliding_attention: SlidingAttention | None = None
     linear_attention: LinearAttention | None = None
     mlp: Mlp | None = None
     moe: Moe | None = None
+    parts: dict[str, NamedPart] = {}            # more parts of layers, for layer_kinds
+    layer_kinds: tuple[LayerParts, ...] = ()    # empty: layer_pattern gives the layers
+    embeddings: tuple[Embedding, ...] = ()      # beside that of tokens
     quantization: Quantization | None = None
     published: Published | None = None
 
     def __post_init__(self):
+        faults = self._listed_faults() if self.layer_kinds else self._pattern_faults()
+        if faults:
+            raise ValueError("; ".join(faults))
+
+    def _pattern_faults(self) -> list[str]:
         no_mlp, no_moe = self.mlp is None, self.moe is None
         no_sliding, no_linear = self.sliding_attention is None, self.linear_attention is None
-        num_dense = self.num_dense_layers
+        num_dense = self.feed_forward_types.count("dense") if no_mlp and not no_moe else 0
         faults = {
+            "attention: required key is missing": self.attention is None,
             "layer_pattern has S but [sliding_attention] is missing": "S" in self.layer_pattern and no_sliding,
             "layer_pattern has L but [linear_attention] is missing": "L" in self.layer_pattern and no_linear,
             "one of [mlp] and [moe] is needed": no_mlp and no_moe,
-            f"[mlp] is missing: {num_dense} layers are dense": no_mlp and not no_moe and num_dense,
+            f"[mlp] is missing: {num_dense} layers are dense": num_dense,
             "dense_mlp_beside_moe needs [mlp] and [moe]": self.dense_mlp_beside_moe and (no_mlp or no_moe),
             "first_dense_layers is above num_layers": self.first_dense_layers > self.num_layers,
+            "[parts] are of [[layer_kinds]], which are missing": self.parts,
         }
-        if any(faults.values()):
-            raise ValueError("; ".join(what for what, is_fault in faults.items() if is_fault))
+        return [what for what, is_fault in faults.items() if is_fault]
+
+    def _listed_faults(self) -> list[str]:
+        rules = {"layer_pattern": "F", "first_dense_layers": 0, "moe_layer_interval": 1, "dense_mlp_beside_moe": False}
+        faults = [f"{rule}: [[layer_kinds]] give the layers" for rule, value in rules.items()
+                  if getattr(self, rule) != value]
+        faults += listed_faults(self.layer_kinds, list(self._named()), self.num_layers)
+        return faults or self._table_faults()
+
+    def _table_faults(self) -> list[str]:
+        """Return the tables that are missing, of parts that some layers have."""
+        mixers = {mixer.kind == "linear_attention" for mixer, _ in self.placed_mixers}
+        missing = {"attention": False in mixers and self.attention is None,
+                   "linear_attention": True in mixers and self.linear_attention is None,
+                   "moe": self.moe is None and any(layer.moe for layer in self.layers)}
+        return [f"[{table}] is missing: the part of this kind that most layers have" for table, is_fault in
+                missing.items() if is_fault]
+
+    def _named(self) -> dict[str, PlacedMixer | Mlp | Moe]:
+        """Return the parts of layers by their names in `LayerParts.parts`."""
+        change = self.sliding_attention
+        found = {"attention": self.attention and PlacedMixer(self.attention),
+                 "sliding_attention": self.attention and change and PlacedMixer(
+                     self.attention.windowed(change), change.window, change.chunked),
+                 "linear_attention": self.linear_attention and PlacedMixer(self.linear_attention),
+                 "mlp": self.mlp, "moe": self.moe}
+        found |= {name: PlacedMixer(part.mixer, part.window, part.chunked) if part.mixer else part.other
+                  for name, part in self.parts.items()}
+        return {name: part for name, part in found.items() if part is not None}
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The parts of each layer; equal layers are equal."""
+        named, found = self._named(), [None] * self.num_layers
+        if not self.layer_kinds:
+            kinds = {pair: self._layer_of(named, *pair)
+                     for pair in dict.fromkeys(zip(self._pattern_types, self.feed_forward_types, strict=True))}
+            return tuple(kinds[pair] for pair in zip(self._pattern_types, self.feed_forward_types, strict=True))
+        for kind in self.layer_kinds:
+            parts = [named[name] for name in kind.parts]
+            mixers = tuple(part for part in parts if isinstance(part, PlacedMixer))
+            others = [part for part in parts if not isinstance(part, PlacedMixer)]
+            layer = Layer(mixers, tuple(part for part in others if not part.is_around),
+                          self.norms_per_layer if kind.norms is None else kind.norms,
+                          tuple(part for part in others if part.is_around))
+            for number in kind.layers:
+                found[number] = layer
+        return tuple(found)
+
+    def _layer_of(self, named: dict, mixer: str, network: str) -> Layer:
+        mixers = {"full_attention": ("attention",), "feed_forward": ()}.get(mixer, (mixer,))
+        networks = {"dense": ("mlp",), "moe": ("moe",), "both": ("mlp", "moe"), "none": ()}[network]
+        return Layer(tuple(named[name] for name in mixers), tuple(named[name] for name in networks),
+                     self.norms_per_layer)
+
+    @cached_property
+    def kinds(self) -> dict[Layer, tuple[int, ...]]:
+        """Layers with equal parts, and their numbers."""
+        found: dict[Layer, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            found.setdefault(layer, []).append(number)
+        return {layer: tuple(numbers) for layer, numbers in found.items()}
 
     @property
-    def layer_types(self) -> tuple[str, ...]:
-        """Kind of each layer: a value of LAYER_LETTERS."""
+    def _pattern_types(self) -> tuple[str, ...]:
         pattern = self.layer_pattern
         return tuple(LAYER_LETTERS[pattern[i % len(pattern)]] for i in range(self.num_layers))
 
     @property
+    def layer_types(self) -> tuple[str, ...]:
+        """Kind of each layer by its first mixer: a value of LAYER_LETTERS."""
+        return tuple(layer.mixer_kind for layer in self.layers) if self.layer_kinds else self._pattern_types
+
+    @cached_property
     def feed_forward_types(self) -> tuple[str, ...]:
-        """Feed-forward network of each layer: dense, moe, both, or none."""
-        return tuple(self._feed_forward_type(i, kind) for i, kind in enumerate(self.layer_types))
+        """Networks of each layer: dense, moe, both, or none."""
+        if self.layer_kinds:
+            return tuple(layer.network_kind for layer in self.layers)
+        return tuple(self._feed_forward_type(i, kind) for i, kind in enumerate(self._pattern_types))
 
     def _feed_forward_type(self, layer: int, layer_type: str) -> str:
         if "-" in self.layer_pattern and layer_type != "feed_forward":
@@ -176,38 +260,43 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return "dense"
         return "both" if self.dense_mlp_beside_moe else "moe"
 
-    # Layers that keep the KV of the whole context, of the last `sliding_attention.window` tokens, or a fixed state.
-    num_full_attention_layers = property(lambda self: self.layer_types.count("full_attention"))
-    num_sliding_attention_layers = property(lambda self: self.layer_types.count("sliding_attention"))
-    num_linear_attention_layers = property(lambda self: self.layer_types.count("linear_attention"))
+    # Mixers that keep the KV of the whole context, of a window, or a fixed state.
+    num_full_attention_layers = property(lambda self: self._num_mixers("full_attention"))
+    num_sliding_attention_layers = property(lambda self: self._num_mixers("sliding_attention"))
+    num_linear_attention_layers = property(lambda self: self._num_mixers("linear_attention"))
 
-    # Layers with routed experts, and with the dense MLP alone.
+    def _num_mixers(self, kind: str) -> int:
+        return sum(count for mixer, count in self.placed_mixers if mixer.kind == kind)
+
+    # Layers with routed experts, and with dense networks alone.
     num_moe_layers = property(lambda self: sum(kind in ("moe", "both") for kind in self.feed_forward_types))
     num_dense_layers = property(lambda self: self.feed_forward_types.count("dense"))
 
     @property
-    def windowed_attention(self) -> Attention:
+    def windowed_attention(self) -> Attention | None:
         """The attention of sliding layers: [attention] as changed for them."""
         return self.attention.windowed(self.sliding_attention) if self.sliding_attention else self.attention
 
-    def mixer(self, layer_type: str):
-        """Return the part that mixes tokens in layers of this type, None for feed_forward."""
-        return {"full_attention": self.attention, "sliding_attention": self.windowed_attention,
-                "linear_attention": self.linear_attention, "feed_forward": None}[layer_type]
+    @cached_property
+    def placed_mixers(self) -> tuple[tuple[PlacedMixer, int], ...]:
+        """Each token mixer at its place, and the number of its layers.
+
+        In this order: full, windowed, linear attention.
+        """
+        counts = Counter(mixer for layer in self.layers for mixer in layer.mixers)
+        order = ("full_attention", "sliding_attention", "linear_attention")
+        return tuple(sorted(counts.items(), key=lambda each: order.index(each[0].kind)))
 
     @property
     def attentions(self) -> list[tuple[Attention, int, int]]:
         """Attention, number of layers and window (0: none), of full and sliding layers."""
-        window = self.sliding_attention.window if self.sliding_attention else 0
-        kinds = ((self.attention, self.num_full_attention_layers, 0),
-                 (self.windowed_attention, self.num_sliding_attention_layers, window))
-        return [kind for kind in kinds if kind[1]]
+        return [(mixer.part, count, mixer.window) for mixer, count in self.placed_mixers
+                if mixer.kind != "linear_attention"]
 
     @property
     def mixers(self) -> list[tuple]:
         """Each token mixer and the number of its layers."""
-        linear = self.num_linear_attention_layers
-        return [kind[:2] for kind in self.attentions] + ([(self.linear_attention, linear)] if linear else [])
+        return [(mixer.part, count) for mixer, count in self.placed_mixers]
 
     def refuse_unpriced(self, backend: str, priced: tuple[str, ...]) -> None:
         """Raise InputErrors for token mixers with price keys that a latency backend lacks."""
@@ -224,6 +313,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     # Weights of one norm over the hidden size, and of the input embedding.
     norm_parameters = property(lambda self: self.hidden_size * (2 if self.norm_bias else 1))
     embedding_parameters = property(lambda self: self.vocab_size * self.hidden_size)
+    position_parameters = property(lambda self: self.learned_positions * self.hidden_size)
 
     @property
     def lm_head_parameters(self) -> int:
@@ -233,25 +323,20 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def layer_parameters(self, layer: int) -> int:
         """Count the weights of one layer."""
-        return self._layers([layer]) + self.norms_per_layer * self.norm_parameters
-
-    def _layers(self, layers) -> int:
-        # One layer of each kind is counted once: models have few kinds and many layers.
-        layer_types, feed_forward_types = self.layer_types, self.feed_forward_types
-        kinds = Counter((layer_types[i], feed_forward_types[i]) for i in layers)
-        total = 0
-        for (layer_type, feed_forward_type), count in kinds.items():
-            has_mlp, has_moe = feed_forward_type in ("dense", "both"), feed_forward_type in ("moe", "both")
-            parts = self.mixer(layer_type), has_mlp and self.mlp, has_moe and self.moe
-            total += count * sum(part.num_parameters(self.hidden_size) for part in parts if part)
-        return total
-
-    @property
-    def _norms_and_vocabulary(self) -> int:
-        norms = self.norm_parameters * (self.num_layers * self.norms_per_layer + 1 + self.embedding_norm)
-        return self.embedding_parameters + self.lm_head_parameters + norms
+        return self.layers[layer].num_parameters(self.hidden_size, self.norm_parameters)
 
     @property
     def num_parameters(self) -> int:
         """Weights of the decoder, without vision tower and MTP modules."""
-        return self._norms_and_vocabulary + self._layers(range(self.num_layers))
+        norms = self.norm_parameters * (1 + self.embedding_norm) + self.position_parameters
+        layers = sum(len(numbers) * layer.num_parameters(self.hidden_size, self.norm_parameters)
+                     for layer, numbers in self.kinds.items())
+        beside = sum(each.num_parameters(self.hidden_size) for each in self.embeddings)
+        return (self.embedding_parameters + self.lm_head_parameters + norms + layers + beside
+                + self.around_head_parameters)
+
+    @property
+    def around_head_parameters(self) -> int:
+        """Weights that parts around layers have once in the model."""
+        around = dict.fromkeys(part for layer in self.kinds for part in layer.around)
+        return sum(part.head_parameters(self.hidden_size) for part in around)

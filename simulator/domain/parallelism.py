@@ -95,20 +95,18 @@ class Parallelism(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _prompt_faults(self, model: ModelSpec) -> list[str]:
         """Return why ranks cannot divide prompts."""
-        if self.prefill_context_parallel == 1 or model.linear_attention is None:
+        if self.prefill_context_parallel == 1 or not model.num_linear_attention_layers:
             return []
         return [f"prefill_context_parallel = {self.prefill_context_parallel}, but {model.name} has layers whose state "
                 "passes from token to token: how ranks that divide a prompt hand it on is not settled"]
 
     def _shard_faults(self, model: ModelSpec) -> list[str]:
-        split = [model.attention, model.windowed_attention, model.linear_attention, model.mlp]
-        if model.moe:
-            split.append(model.moe.shared_expert)
+        split = [mixer for mixer, _ in model.mixers] + [
+            part for layer in model.kinds for name, part in layer.named_parts() if name != "attention"]
         faults = self._expert_shard_faults(model)
-        for part in split:
+        for part in dict.fromkeys(split):
             try:
-                if part is not None:
-                    part.shard(self.tensor_parallel)
+                part.shard(self.tensor_parallel)
             except ValueError as error:
                 faults.append(f"{model.name}: {error}")
         return list(dict.fromkeys(faults))

@@ -4,8 +4,8 @@ from collections import Counter
 import msgspec
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.layer_list import Layer
 from simulator.domain.layers.base import Product
-from simulator.domain.layers.networks import Moe
 from simulator.domain.model_spec import ModelSpec
 
 # vLLM pads the rows of embedding and output head to a multiple of 64 before it splits them over ranks
@@ -63,13 +63,15 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
     layers = range(model.num_layers) if layers is None else layers
     has_embedding, has_head = layers.start == 0, layers.stop == model.num_layers
     rows = -(-model.vocab_size // VOCAB_PADDING) * VOCAB_PADDING / ways.tensor_parallel * model.hidden_size
-    counts = [[layers_alike * count for count in _layer(deployment, *kind)]
+    counts = [[layers_alike * count for count in _layer(deployment, kind)]
               for kind, layers_alike in layer_kinds(model, layers).items()]
     plain = sum(count[2] for count in counts)
     if has_embedding:
-        plain += model.norm_parameters * model.embedding_norm
+        plain += model.norm_parameters * model.embedding_norm + model.position_parameters
+        plain += sum(each.rank_parameters(model.hidden_size, ways.tensor_parallel) for each in model.embeddings)
     if has_head:
         plain += model.norm_parameters + model.vocab_size * model.lm_head_bias / ways.tensor_parallel
+        plain += model.around_head_parameters
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
     left_matrices, left_experts = (sum(left) for left in zip(*(_left(deployment, i) for i in layers), strict=True))
     return RankWeights(
@@ -87,8 +89,7 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
 
 def layer_bytes(deployment: Deployment, layer: int) -> float:
     """Return the bytes that one rank holds of a layer."""
-    model = deployment.model
-    matrices, experts, plain = _layer(deployment, model.layer_types[layer], model.feed_forward_types[layer])
+    matrices, experts, plain = _layer(deployment, deployment.model.layers[layer])
     left_matrices, left_experts = _left(deployment, layer)
     return ((matrices - left_matrices) * deployment.matrix_bytes + (experts - left_experts) * deployment.expert_bytes
             + (plain + left_matrices + left_experts) * deployment.activation_bytes)
@@ -99,14 +100,12 @@ def _left(deployment: Deployment, layer: int) -> tuple[float, float]:
     quantization, model, ways = deployment.quantization, deployment.model, deployment.parallelism
     if quantization is None or not quantization.unquantized:
         return 0.0, 0.0
-    network = model.feed_forward_types[layer]
     matrices, experts = 0.0, 0.0
     if quantization.scope == "linear":
         matrices = sum(part.shard(ways.tensor_parallel).matrix_parameters(model.hidden_size)
-                       for name, part in named_parts(model, model.layer_types[layer], network).items()
-                       if quantization.leaves(name, layer))
-    if (moe := moe_of(model, network)) and quantization.leaves("experts", layer):
-        experts = deployment.num_expert_slots * moe.expert.matrix_parameters(model.hidden_size) / ways.expert_ranks
+                       for name, part in model.layers[layer].named_parts() if quantization.leaves(name, layer))
+    if (moe := model.layers[layer].moe) and quantization.leaves("experts", layer):
+        experts = deployment.num_expert_slots * moe.expert_matrix_parameters(model.hidden_size) / ways.expert_ranks
     return matrices, experts
 
 
@@ -115,42 +114,29 @@ def _mean(count: float, each_bytes: float, left: float, left_bytes: float) -> fl
     return ((count - left) * each_bytes + left * left_bytes) / count if left else each_bytes
 
 
-def _layer(deployment: Deployment, mixer: str, network: str) -> tuple[float, float, float]:
-    """Return (matrix, expert, unquantised) parameters that one rank holds of a layer of this kind."""
+def _layer(deployment: Deployment, layer: Layer) -> tuple[float, float, float]:
+    """Return (matrix, expert, unquantised) parameters that one rank holds of such a layer."""
     model, ways = deployment.model, deployment.parallelism
     width, tensor = model.hidden_size, ways.tensor_parallel
-    parts = [part.shard(tensor) for part in dense_parts(model, mixer, network)]
+    parts = [part.shard(tensor) for part in dense_parts(layer)]
     matrices = sum(part.matrix_parameters(width) for part in parts)
-    plain = sum(part.num_parameters(width) for part in parts) - matrices + model.norms_per_layer * model.norm_parameters
-    moe = moe_of(model, network)
+    plain = sum(part.num_parameters(width) for part in parts) - matrices + layer.norms * model.norm_parameters
+    moe = layer.moe
     if moe is None:
         return matrices, 0.0, plain
     ranks = ways.expert_ranks
     slots = deployment.num_expert_slots
-    experts = slots * moe.expert.matrix_parameters(width) / ranks
-    biases = slots * moe.expert.num_parameters(width) / ranks - experts
-    return matrices, experts, plain + biases + moe.router_parameters(width)
+    experts = slots * moe.expert_matrix_parameters(width) / ranks
+    biases = slots * moe.expert_parameters(width) / ranks - experts
+    table = moe.table_bytes / deployment.activation_bytes
+    return matrices, experts, plain + biases + moe.router_parameters(width) + table
 
 
-def layer_kinds(model: ModelSpec, layers: range | None = None) -> Counter:
-    """Count layers, by default all, by (layer type, feed-forward type)."""
-    kinds = list(zip(model.layer_types, model.feed_forward_types, strict=True))
-    return Counter(kinds if layers is None else kinds[layers.start:layers.stop])
+def layer_kinds(model: ModelSpec, layers: range | None = None) -> dict[Layer, int]:
+    """Count layers, by default all, by their parts."""
+    return Counter(model.layers if layers is None else model.layers[layers.start:layers.stop])
 
 
-def dense_parts(model: ModelSpec, mixer: str, network: str) -> list:
-    """Return the parts that all tokens pass: token mixer, dense MLP, shared experts."""
-    return list(named_parts(model, mixer, network).values())
-
-
-def named_parts(model: ModelSpec, mixer: str, network: str) -> dict:
-    """Return these parts by their names in `Quantization.unquantized`."""
-    moe = moe_of(model, network)
-    mlp = model.mlp if network in ("dense", "both") else None
-    parts = {"attention": model.mixer(mixer), "mlp": mlp, "shared_experts": moe.shared_expert if moe else None}
-    return {name: part for name, part in parts.items() if part is not None}
-
-
-def moe_of(model: ModelSpec, network: str) -> Moe | None:
-    """Return the experts of layers with this feed-forward type, or None."""
-    return model.moe if network in ("moe", "both") else None
+def dense_parts(layer: Layer) -> list:
+    """Return the parts that all tokens pass: mixers, dense networks, shared experts."""
+    return [part for _, part in layer.named_parts()]

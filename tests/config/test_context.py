@@ -6,7 +6,7 @@ from simulator.assembly.context import block_tokens
 from simulator.assembly.site import Site
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
-from simulator.domain.layers.latent import Indexer
+from simulator.domain.layers.indexer import Indexer
 from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
 from support.small_models import DENSE, LATENT, NO_RESERVE, RECURRENT, SLIDING, deploy

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
 from simulator.domain.layers.gated_delta_net import GatedDeltaNet
-from simulator.domain.layers.latent import Indexer, LatentAttention
+from simulator.domain.layers.indexer import Indexer
+from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.layers.lightning import LightningAttention
 from simulator.domain.layers.mamba2 import Mamba2
 from simulator.domain.layers.multi_head import MultiHeadAttention

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.layers.latent import Indexer, LatentAttention
+from simulator.domain.layers.indexer import Indexer
+from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS
@@ -26,7 +27,8 @@ SPARSE = replace(DEEPSEEK, attention=replace(
     DEEPSEEK.attention, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048)))
 # Of DeepSeek-V3 with 4 heads, (n, k) and us: queries up, all latents down, keys and values up, output.
 SITES = ((768, 1536, 3), (2112, 7168, 31), (1024, 512, 2), (7168, 512, 8))
-PRODUCTS_US = 3 + 31 + 2 + 8
+INDEXER = ((64 * 128, 1536, 35), (128 + 64, 7168, 4))    # its queries; its keys and weights of heads
+PRODUCTS_US, INDEXER_US = 3 + 31 + 2 + 8, 35 + 4
 # Rotary embedding and KV write: 2 x (4 + 1) heads x 192 and 2 x 576 elements of 2 bytes a token at 800 bytes/ns; 3 us
 TOKEN_US = (2 * 5 * 192 + 2 * 576) * 2 / 800e3
 
@@ -51,7 +53,7 @@ def block_rows(phase, name, batches=(1, 2, 4), lengths=(1, 15, 63)):
 def folder(tmp_path):
     """Return tables of blocks, and of products of so many us whatever the tokens."""
     folder = write_tables(tmp_path / "tables")
-    gemm = [f"bfloat16,{m},{n},{k},{us * 1e-3}" for n, k, us in SITES for m in (1, 2, 32768)]
+    gemm = [f"bfloat16,{m},{n},{k},{us * 1e-3}" for n, k, us in SITES + INDEXER for m in (1, 2, 32768)]
     path = folder / "gemm_perf.csv"
     assert path.read_text().startswith(GEMM)
     path.write_text(path.read_text() + "\n".join(gemm) + "\n")
@@ -101,7 +103,7 @@ def test_sparse_attention_takes_its_own_blocks(folder):
     model = build(folder, SPARSE)
 
     assert in_us(model.breakdown(prefill=[(15, 0)]))["prefill_attention"] == pytest.approx(
-        2 * (115 - PRODUCTS_US - 3 - 15 * TOKEN_US))
+        2 * (115 - PRODUCTS_US - INDEXER_US - 3 - 15 * TOKEN_US))
     assert sorted(name for name in model.provenance()["tables"] if "module" in name) == [
         "dsa_context_module", "dsa_generation_module"]
 

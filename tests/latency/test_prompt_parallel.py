@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import simulator
 from simulator.collective.busbw.model import Busbw
-from simulator.domain.layers.latent import Indexer
+from simulator.domain.layers.indexer import Indexer
 from simulator.domain.memory_plan import plan
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.operators.model import Operators

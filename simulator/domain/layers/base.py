@@ -58,6 +58,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     alive at once inside; and `moved_elements(hidden)` of a token between products.
     """
 
+    is_around: ClassVar[bool] = False           # it surrounds the parts of a layer, as a residual does
+    has_experts: ClassVar[bool] = False         # a network that routes each token to some of its experts
     quantizes_output: ClassVar[bool] = False    # a kernel of its own quantises the inputs of its last product
 
     def matrix_parameters(self, hidden: int) -> int:

@@ -18,13 +18,7 @@ class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
     output_width = property(lambda self: self.num_value_heads * self.value_head_dim)
     _widths = property(lambda self: (self.num_key_heads * self.key_head_dim, self.output_width))
     convolution = property(lambda self: (2 * self._widths[0] + self._widths[1], self.conv_kernel))
-
-    @property
-    def state_elements(self) -> int:
-        """Elements of state, convolution included."""
-        keys, values = self._widths
-        convolution = (2 * keys + values) * (self.conv_kernel - 1)
-        return self.num_value_heads * self.key_head_dim * self.value_head_dim + convolution
+    recurrence_elements = property(lambda self: self.output_width * self.key_head_dim)
 
     def matrices(self, hidden_size: int) -> list[Matrix]:
         """Return the projections q, k, v; gate; two gates per value head; output."""

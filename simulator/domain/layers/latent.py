@@ -1,34 +1,23 @@
 """Multi-head latent attention (MLA), dense or sparse."""
+from typing import Literal
+
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Count, Matrix, Part, Positive, Product, divide
+from simulator.domain.layers.base import Count, Matrix, Positive, Product, divide
+from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.mixers import Pass, SoftmaxAttention
 
-# An indexer keeps its keys in fp8, with one float32 scale for 128 elements (DeepSeek-V3.2, vLLM's indexer cache).
-INDEXER_BYTES_PER_ELEMENT = 1 + 4 / 128
 # FlashMLA's packed format: the latent in fp8 with a float32 scale for 128 elements, the rotary part in 16 bit, together
 # 656 bytes (vLLM 0.32.0, vllm/model_executor/layers/attention/mla_attention.py, get_kv_cache_spec).
 SCALED_ELEMENTS, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2
-
-
-class Indexer(Part):
-    """DeepSeek sparse attention: picks the `top_k` tokens a query attends to."""
-
-    num_heads: Positive
-    head_dim: Positive
-    top_k: Positive
-
-    def num_parameters(self, hidden_size: int, query_rank: int) -> int:
-        """Count query and key projections, the key's LayerNorm, and head weights."""
-        return (query_rank * self.num_heads * self.head_dim + hidden_size * self.head_dim + 2 * self.head_dim
-                + hidden_size * self.num_heads)
 
 
 class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent"):
     """All heads share one latent per token, and ranks keep it whole.
 
     Prompts attend to keys and values expanded from the latents, decodes to the latents, with absorbed projections; with
-    an indexer, both read its best `top_k` tokens after a pass over all of its keys.
+    an indexer, both attend to the latents of its best `top_k` tokens after a pass over all of its keys (vLLM 0.33,
+    vllm/model_executor/layers/attention/mla_attention.py: sparse kernels have no expanded form).
     Launches: down, two norms, up, positions, write, two products with the latent, two more, output.
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """
@@ -42,13 +31,17 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     query_rank: Count                           # q_lora_rank; 0: queries are projected directly
     kv_rank: Positive                           # kv_lora_rank
     nope_head_dim: Positive                     # qk_nope_head_dim: query and key dims without position
-    rope_head_dim: Positive                     # qk_rope_head_dim: rotary dims; the key's serve all heads
+    rope_head_dim: Count                        # qk_rope_head_dim: rotary dims; the key's serve all heads; 0: none
     value_head_dim: Positive                    # v_head_dim
+    output_gate: Literal["none", "head", "full"] = "none"     # on the output: one per head, or per element of all heads
+    sinks: bool = False                         # one learned logit per head
     indexer: Indexer | None = None
 
     num_kv_heads = 1                            # one latent serves all heads
     head_dim = property(lambda self: self.nope_head_dim + self.rope_head_dim)       # once expanded
     value_dim = property(lambda self: self.value_head_dim)
+    gate_width = property(lambda self: {"none": 0, "head": 1, "full": self.value_head_dim}[self.output_gate]
+                          * self.num_heads)
     config_kv_heads = property(lambda self: self.num_heads)         # as if keys and values were cached
     cached_widths = property(lambda self: (self.kv_rank, self.rope_head_dim))
     decode_widths = property(lambda self: (self.kv_rank + self.rope_head_dim, self.kv_rank))
@@ -62,23 +55,30 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
         """
         if self.indexer is None:
             return SoftmaxAttention.token_bytes(self, element_bytes)
-        key = self.indexer.head_dim * INDEXER_BYTES_PER_ELEMENT
+        key = self.indexer.key_bytes
         if is_packed and element_bytes == 1:
             scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
             return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES + key
         return SoftmaxAttention.token_bytes(self, element_bytes) + key
 
     def passes(self, element_bytes: float, window: float = 0) -> list[Pass]:
-        """Return the pass of attention, behind that of an indexer, with fp8 keys."""
-        if self.indexer is None:
+        """Return the pass of attention, behind that of an indexer of its own."""
+        indexer = self.indexer
+        if indexer is None:
             return SoftmaxAttention.passes(self, element_bytes, window)
-        score_flops = 2 * self.indexer.num_heads * self.indexer.head_dim
-        return [Pass(window, score_flops, score_flops, self.indexer.head_dim),
-                *SoftmaxAttention.passes(self, element_bytes, self.indexer.top_k)]
+        scores = Pass(window, indexer.pair_flops, indexer.pair_flops, indexer.key_bytes)
+        decode = self.decode_flops_per_context_token
+        best = Pass(indexer.top_k, decode, decode, sum(self.read_widths) * element_bytes)
+        return [best] if indexer.is_shared else [scores, best]
 
     def products(self, hidden: int) -> list[Product]:
         """Return the products to queries, latents, keys and values, and outputs."""
+        indexer = self.indexer.matrices(hidden, self.query_rank) if self.indexer else []
+        of_hidden = sum(each.outputs for each in indexer[1:])
         return [Product("q_up", self.num_heads * self.head_dim, self.query_rank or hidden),
+                *(Product(each.name, each.outputs, each.inputs) for each in indexer[:1]),
+                *([Product("index_down", of_hidden, hidden, is_quantized=False)] if indexer else []),
+                *([Product("gate", self.gate_width, hidden)] if self.gate_width else []),
                 Product("latent_down", self.query_rank + self.kv_rank + self.rope_head_dim, hidden),
                 Product("kv_up", self.num_heads * (self.nope_head_dim + self.value_head_dim), self.kv_rank),
                 Product("attention_out", hidden, self.output_width)]
@@ -94,18 +94,23 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
         return hidden_size * (self.query_rank + self.kv_rank + self.rope_head_dim)
 
     def matrices(self, hidden_size: int) -> list[Matrix]:
-        """Return the down, up and output projections."""
+        """Return the down, up and output projections, the gate and the indexer's."""
         queries = Matrix("q_b" if self.query_rank else "q", self.num_heads * self.head_dim,
                          self.query_rank or hidden_size)
         return [Matrix("q_a", self.query_rank, hidden_size), queries,
                 Matrix("kv_a", self.kv_rank + self.rope_head_dim, hidden_size),
                 Matrix("kv_b", self.num_heads * (self.nope_head_dim + self.value_head_dim), self.kv_rank),
-                Matrix("o", hidden_size, self.output_width)]
+                Matrix("o", hidden_size, self.output_width), Matrix("gate", self.gate_width, hidden_size),
+                *(self.indexer.matrices(hidden_size, self.query_rank) if self.indexer else [])]
 
     def num_parameters(self, hidden_size: int) -> int:
-        """Count all weights: projections, the norms of both latents, the indexer."""
-        indexer = self.indexer.num_parameters(hidden_size, self.query_rank) if self.indexer else 0
-        return self.matrix_parameters(hidden_size) + self.query_rank + self.kv_rank + indexer
+        """Count all weights: projections, norms of latents and indexer, sinks."""
+        indexer = 0
+        if self.indexer:
+            indexer = self.indexer.num_parameters(hidden_size, self.query_rank) - sum(
+                each.parameters for each in self.indexer.matrices(hidden_size, self.query_rank))
+        return (self.matrix_parameters(hidden_size) + self.query_rank + self.kv_rank + indexer
+                + self.num_heads * self.sinks)
 
     def shard(self, tensor_parallel: int) -> "LatentAttention":
         """Return a rank's share: heads are split, latents and indexer whole."""

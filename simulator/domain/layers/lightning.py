@@ -8,10 +8,13 @@ from simulator.domain.layers.mixers import RecurrentState
 class LightningAttention(RecurrentState, tag_field="kind", tag="lightning"):
     """Linear attention of MiniMax-Text-01. Source: arXiv 2501.08313, section 2.2."""
 
+    title = "lightning attention"
+    flops_per_state_element = 4                 # of a token: update and read out
+
     num_heads: Positive
     head_dim: Positive
 
-    state_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
+    recurrence_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
     output_width = property(lambda self: self.num_heads * self.head_dim)
 
     def matrices(self, hidden_size: int) -> list[Matrix]:

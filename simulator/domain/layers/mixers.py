@@ -37,7 +37,8 @@ class Mixer(Part):
     kernels : that one layer starts one after another, attention excluded, fused ones counted once.
     launches : kernels without a CUDA graph, quantising excluded; None: unknown.
     num_inputs : of products, which fp8 weights need quantised.
-    cached_widths : of the tensors of a token in one layer's KV cache.
+    cached_widths : of the tensors of a token in one layer's KV cache; read_widths : that attention reads of a token,
+        perhaps of another layer's.
     state_elements, state_flops_per_token : that a sequence keeps in one layer; FLOPs of a token that updates them.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
     lora_widths : projections from or to the hidden state and the sum of their other widths, of adapters; None: unknown.
@@ -49,6 +50,7 @@ class Mixer(Part):
     launches: ClassVar[int | None] = None
     num_inputs: ClassVar[int] = 0
     cached_widths: ClassVar[tuple[int, ...]] = ()
+    read_widths = property(lambda self: self.cached_widths)
     state_elements: ClassVar[int] = 0
     state_flops_per_token: ClassVar[int] = 0
     kv_is_whole: ClassVar[bool] = False
@@ -67,9 +69,12 @@ class Mixer(Part):
         """
         return self.kv_elements_per_token * element_bytes
 
-    def state_bytes(self, element_bytes: float) -> float:
-        """Return the bytes of a state in one layer; `element_bytes`: of activations."""
-        return self.state_elements * element_bytes
+    def state_bytes(self, element_bytes: float, drafts: int = 0) -> float:
+        """Return the bytes of a state in one layer.
+
+        element_bytes : of activations. drafts : tokens drafted at a time.
+        """
+        return 0.0
 
     def inner_elements(self, hidden: int) -> float:
         """Return the elements of a token that its projections give."""
@@ -126,7 +131,7 @@ class SoftmaxAttention(Mixer):
     def passes(self, element_bytes: float, window: float = 0) -> list[Pass]:
         """Return the passes over the context; `window` of the layers, 0: none."""
         expand, decode = self.expand_flops_per_context_token, self.decode_flops_per_context_token
-        return [Pass(window, self.flops_per_context_token, decode, self.kv_elements_per_token * element_bytes,
+        return [Pass(window, self.flops_per_context_token, decode, sum(self.read_widths) * element_bytes,
                      expand, decode if expand else 0)]
 
     def windowed(self, change) -> "SoftmaxAttention":
@@ -147,9 +152,10 @@ class RecurrentState(Mixer):
 
     kernels : those of attention, convolution, gates, recurrence, gated norm. between_kernels : norm, the latter, state.
     convolution : channels that its convolution keeps tokens of, and its taps.
-    state_dtype : format of the state less these tokens; None: the model's.
+    recurrence_elements : of the state less these tokens. state_dtype : their format; None: the model's.
     writes_states : its kernels also write a state where a block ends inside a chunk.
-    state_flops_per_token : decay and read, rank-one update, read out, 2 an element (arXiv 2412.06464, equation 10).
+    flops_per_state_element : of a token, per element of the recurrence: decay and read, rank-one update, read out, 2
+        each (arXiv 2412.06464, equation 10). The convolution's are in the time of `small_operators`.
     """
 
     title = "linear attention"
@@ -157,19 +163,32 @@ class RecurrentState(Mixer):
     kernels, between_kernels = 8, 6
     convolution = (0, 1)
     state_dtype, writes_states = None, False
-    state_flops_per_token = property(lambda self: 6 * self.state_elements)
+    flops_per_state_element: ClassVar[int] = 6
+    state_flops_per_token = property(lambda self: self.flops_per_state_element * self.recurrence_elements)
+    state_elements = property(lambda self: self.recurrence_elements + self.convolved_elements(0))
 
     @property
     def small_operators(self) -> list[Small]:
         """Convolution, gates and gated norm."""
         return [Small("convolution_gates", 3 * self.matrix_parameters(1), 4)]
 
-    def state_bytes(self, element_bytes: float) -> float:
-        """Return the bytes of a state in one layer; `element_bytes`: of activations."""
+    def convolved_elements(self, drafts: int) -> int:
+        """Return the elements of the tokens that the convolution keeps.
+
+        drafts : tokens drafted at a time, each of which is one more.
+        """
         channels, taps = self.convolution
-        convolved = channels * (taps - 1)
+        return channels * (taps - 1 + drafts)
+
+    def state_bytes(self, element_bytes: float, drafts: int = 0) -> float:
+        """Return the bytes of a state in one layer.
+
+        element_bytes : of activations. drafts : tokens drafted at a time.
+
+        Source: vLLM 0.33, vllm/model_executor/layers/mamba/mamba_utils.py (MambaStateShapeCalculator).
+        """
         own_bytes = STATE_BYTES.get(self.state_dtype, element_bytes)
-        return (self.state_elements - convolved) * own_bytes + convolved * element_bytes
+        return self.recurrence_elements * own_bytes + self.convolved_elements(drafts) * element_bytes
 
     def group_kind(self, change=None) -> str:
         """Return the kind of its groups of KV blocks."""

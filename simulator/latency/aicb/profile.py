@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.model_spec import LAYER_LETTERS, ModelSpec
+from simulator.domain.layer_list import Layer, LayerParts, NamedPart, PlacedMixer
 from simulator.errors import InputErrors
 from simulator.latency.aicb.tables import COLUMNS, SOURCE, Layout, file_name
 
@@ -55,7 +55,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         if present:
             raise InputErrors([f"{present[0]}: exists already, as do {len(present) - 1} of {len(paths)} more"])
         components = {(kind, part): _difference(self, kind, part)
-                      for kind in dict.fromkeys(_kinds(self.deployment.model)) for part in _parts(*kind)}
+                      for kind in self.deployment.model.kinds for part in _parts(kind)}
         texts = [_text(self, components, *point) for point in points]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -98,14 +98,10 @@ def _layout(profile: Profile, phase: str) -> Layout:
         pipeline_parallel=ways.pipeline_parallel, expert_parallel=ways.expert_parallel, phase=phase)
 
 
-def _kinds(model: ModelSpec) -> list[tuple[str, str]]:
-    return list(zip(model.layer_types, model.feed_forward_types, strict=True))
-
-
-def _parts(mixer: str, network: str) -> list[str]:
-    """Return the components of a layer of this kind."""
-    networks = {"dense": ["mlp"], "moe": ["moe"], "both": ["mlp", "moe"], "none": []}[network]
-    return ["attention"] * (mixer != "feed_forward") + networks
+def _parts(layer: Layer) -> list[str]:
+    """Return the components of such a layer."""
+    found = {"attention": layer.mixers, "mlp": layer.dense_networks, "moe": layer.moe}
+    return [name for name, parts in found.items() if parts]
 
 
 def _text(profile: Profile, components: dict, phase: str, size: int, length: int) -> str:
@@ -114,7 +110,7 @@ def _text(profile: Profile, components: dict, phase: str, size: int, length: int
     times_ns = {key: max(1, round(predict(**batch) * 1e9)) for key, predict in components.items()}
     tokens = length if phase == "prefill" else size
     rows = [[layer, part, times_ns[kind, part], _comm_bytes(profile.deployment, part, tokens), profile.source]
-            for layer, kind in enumerate(_kinds(profile.deployment.model)) for part in _parts(*kind)]
+            for layer, kind in enumerate(profile.deployment.model.layers) for part in _parts(kind)]
     return "".join("\t".join(map(str, row)) + "\n" for row in [[*COLUMNS, SOURCE], *rows])
 
 
@@ -126,21 +122,28 @@ def _comm_bytes(deployment: Deployment, part: str, tokens: int) -> int:
     return reduce_bytes(tokens, model.hidden_size, ways.tensor_parallel, deployment.activation_bytes)
 
 
-def _difference(profile: Profile, kind: tuple[str, str], part: str) -> Predict:
+def _difference(profile: Profile, kind: Layer, part: str) -> Predict:
     """Return the prediction of one component alone."""
     one, two = (profile.build(_only(profile.deployment, kind, part, count)) for count in (1, 2))
     return lambda **batch: two(**batch) - one(**batch)
 
 
-def _only(deployment: Deployment, kind: tuple[str, str], part: str, count: int) -> Deployment:
+def _only(deployment: Deployment, layer: Layer, part: str, count: int) -> Deployment:
     """Return the deployment with `count` layers of one component only."""
-    letter = next(letter for letter, name in LAYER_LETTERS.items() if name == kind[0])
-    # A pattern with "-" makes each letter a layer without a feed-forward network, and each "-" one with nothing else.
-    pattern = letter * count + "-" if part == "attention" else "-"
-    norms = deployment.model.norms_per_layer
-    if "-" not in deployment.model.layer_pattern:               # a whole layer's norms: half before each component
+    norms, has_both = layer.norms, layer.mixers and layer.networks
+    if has_both:                                    # a whole layer's norms: half before each component
         norms = (norms + (part == "attention")) // 2
+    chosen = {"attention": layer.mixers, "mlp": layer.dense_networks, "moe": (layer.moe,)}[part]
+    parts = {f"part_{i}": _named(each) for i, each in enumerate(chosen)}
     model = replace(
-        deployment.model, num_layers=count, layer_pattern=pattern, norms_per_layer=norms, moe_layer_interval=1,
-        first_dense_layers=count if part == "mlp" else 0, dense_mlp_beside_moe=False)
+        deployment.model, num_layers=count, layer_pattern="F", norms_per_layer=norms, moe_layer_interval=1,
+        first_dense_layers=0, dense_mlp_beside_moe=False, parts=parts,
+        layer_kinds=(LayerParts(layers=tuple(range(count)), parts=tuple(parts)),))
     return replace(deployment, model=model, parallelism=replace(deployment.parallelism, pipeline_parallel=1))
+
+
+def _named(part) -> NamedPart:
+    """Return a part of a layer as [parts] has it."""
+    if isinstance(part, PlacedMixer):
+        return NamedPart(mixer=part.part, window=part.window, chunked=part.chunked)
+    return NamedPart(moe=part) if part.has_experts else NamedPart(mlp=part)

@@ -8,7 +8,6 @@ from msgspec import Meta
 from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import COLLECTIVE_LATENCY_US
 from simulator.domain.host import Microseconds
-from simulator.domain.rank_weights import moe_of
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.aicb.profile import DISPATCH_SHARE
 from simulator.latency.aicb.rows import Row, Rules, decode_rows, prefill_row
@@ -103,7 +102,7 @@ def gathers(parameters: AicbParameters, deployment: Deployment) -> np.ndarray:
     stages = [ways.layers_of_stage(model, stage) for stage in range(ways.pipeline_parallel)]
     if ways.data_parallel == 1 or not is_sliced or parameters.is_upstream:
         return np.zeros(len(stages))
-    return np.array([float(sum(moe_of(model, model.feed_forward_types[layer]) is not None for layer in layers))
+    return np.array([float(sum(model.layers[layer].moe is not None for layer in layers))
                      for layers in stages])
 
 

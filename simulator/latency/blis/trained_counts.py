@@ -52,7 +52,7 @@ def model_counts(model: ModelSpec) -> Counts:
     """Return the true counts of the model."""
     width, moe = model.hidden_size, model.moe
     experts = {} if moe is None else {
-        "expert": moe.expert.matrix_parameters(width), "num_experts": moe.num_experts,
+        "expert": moe.expert_matrix_parameters(width), "num_experts": moe.num_experts,
         "shared": moe.shared_expert.matrix_parameters(width) if moe.shared_expert else 0,
         "experts_per_token": moe.experts_per_token, "alternates": model.moe_layer_interval > 1}
     return Counts(

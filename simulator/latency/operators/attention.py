@@ -100,7 +100,7 @@ class _Recurrence:
         deployment = composer.deployment
         self.layers = deployment.model.num_linear_attention_layers
         self._database = composer.database
-        self._part = deployment.mixer("linear_attention")
+        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
         self._site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
 
     def is_measured(self, phase: str) -> bool:

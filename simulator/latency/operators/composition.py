@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.layer_list import Layer
 from simulator.domain.layers.base import Product
 from simulator.domain.layers.networks import Moe
-from simulator.domain.rank_weights import head_product, layer_kinds, moe_of, named_parts
+from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, PRICED, decode_table, has_recurrences, prefill_table
@@ -95,8 +96,8 @@ class Composer:
         """
         model = self.deployment.model
         model.refuse_unpriced("operators", PRICED)
-        for (mixer, network), count in layer_kinds(model).items():
-            self._add_layer(mixer, network, count)
+        for layer, count in layer_kinds(model).items():
+            self._add_layer(layer, count)
         self._add_once()
         self._add_handover()
         samples_ns, samples_origins = self._samples()
@@ -116,23 +117,22 @@ class Composer:
 
     # ---- layers
 
-    def _add_layer(self, mixer: str, network: str, count: int) -> None:
-        model, ways = self.deployment.model, self.deployment.parallelism
-        hidden, moe = model.hidden_size, moe_of(model, network)
-        self._small("norms", model.norms_per_layer * 4 * hidden, count, kernels=model.norms_per_layer)
-        for name, part in named_parts(model, mixer, network).items():
+    def _add_layer(self, layer: Layer, count: int) -> None:
+        ways, hidden, moe = self.deployment.parallelism, self.deployment.model.hidden_size, layer.moe
+        if layer.norms:
+            self._small("norms", layer.norms * 4 * hidden, count, kernels=layer.norms)
+        for name, part in layer.named_parts():
             self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
         if moe is not None:
-            self._add_product(Product("router", moe.num_experts, hidden, is_quantized=False), count)
+            self._add_product(moe.router_product(hidden), count)
             self._add_experts(moe, count)
         if ways.tensor_parallel > 1:
-            halves = (mixer != "feed_forward") + (network != "none")
             times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
-            self._add("all_reduce", times, count * halves)
+            self._add("all_reduce", times, count * layer.num_sublayers)
 
     def _add_part(self, part, count: int, is_quantized: bool) -> None:
         for product in part.products(self.deployment.model.hidden_size):
-            self._add_product(product._replace(is_quantized=is_quantized), count)
+            self._add_product(product._replace(is_quantized=product.is_quantized and is_quantized), count)
         for small in part.small_operators:
             if small.name not in self.parameters.without:
                 self._small(small.name, small.elements, count, small.kernels)
@@ -180,7 +180,7 @@ class Composer:
 
     def _add_experts(self, moe: Moe, count: int) -> None:
         deployment, ways = self.deployment, self.deployment.parallelism
-        ranks, hidden = ways.expert_ranks, deployment.model.hidden_size
+        ranks, hidden = ways.expert_ranks, moe.expert_width(deployment.model.hidden_size)
         tokens = self.tokens * ways.token_ranks
         dtype = gemm_format(deployment.expert_dtype, deployment.quantization)
         site = (hidden, moe.intermediate_size, moe.experts_per_token, moe.num_experts,
@@ -203,7 +203,7 @@ class Composer:
         With DeepEP, each tensor-parallel rank sends its part of the tokens; the time of gathering the parts is taken to
         be in the all-reduce after the network.
         """
-        ways, hidden = self.deployment.parallelism, self.deployment.model.hidden_size
+        ways, hidden = self.deployment.parallelism, moe.expert_width(self.deployment.model.hidden_size)
         mode = self.parameters.all2all_backend or GATHER
         if mode == GATHER:
             return {name: self._collective("expert", name, ranks, hidden * ways.token_ranks)
@@ -224,11 +224,11 @@ class Composer:
         return {name: self._collective("expert", "all_to_all", ranks, sent) for name in ("dispatch", "combine")}
 
     def _roofline_experts(self, moe: Moe, tokens: np.ndarray, ranks: int) -> Times:
-        weights = moe.expert.matrix_parameters(self.deployment.model.hidden_size) / ranks
+        weights = moe.expert_matrix_parameters(self.deployment.model.hidden_size) / ranks
         distinct = distinct_experts(self.deployment)
         loaded = distinct[np.minimum(tokens, len(distinct) - 1).astype(int)]
         return self._roofline(tokens, np.maximum(
-            2 * tokens * moe.experts_per_token * weights / self.rate.expert_prefill_flops,
+            2 * tokens * moe.computed_per_token * weights / self.rate.expert_prefill_flops,
             loaded * weights * self.deployment.expert_bytes / self.rate.memory_bytes), kernels=4)
 
     # ---- once an iteration

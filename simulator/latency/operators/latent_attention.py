@@ -17,7 +17,8 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from simulator.domain.layers.latent import Indexer, LatentAttention
+from simulator.domain.layers.indexer import Indexer
+from simulator.domain.layers.latent import LatentAttention
 from simulator.latency.operators.curves import Curve, Times, at_site
 
 # From the config.json of each; the number of heads is a column of the tables.

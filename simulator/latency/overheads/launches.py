@@ -11,10 +11,10 @@ The counts are from the layers of vLLM 0.32.0 (vllm/model_executor/models: llama
 layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
 on, generated code launches the kernels beyond the captured sizes; no time of it has been published.
 """
-from collections import Counter
 from typing import NamedTuple
 
 from simulator.domain.deployment import Deployment
+from simulator.domain.layer_list import Layer
 
 LAUNCH_US = 45.4
 NORM = 1                        # with the addition of the residual
@@ -55,23 +55,22 @@ def unpriced(deployment: Deployment) -> tuple[str, ...]:
 def num_launches(deployment: Deployment) -> int:
     """Return the number of kernels of an iteration, unknown ones excluded."""
     model = deployment.model
-    kinds = Counter(zip(model.layer_types, model.feed_forward_types, strict=True))
-    return ONCE + sum(count * _of_layer(deployment, *kind) for kind, count in kinds.items())
+    return ONCE + sum(len(numbers) * _of_layer(deployment, layer) for layer, numbers in model.kinds.items())
 
 
-def _of_layer(deployment: Deployment, mixer: str, network: str) -> int:
-    model, halves = deployment.model, (mixer != "feed_forward") + (network != "none")
-    kernels = model.norms_per_layer * NORM + halves * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
-    if (part := model.mixer(mixer)) and part.launches:
+def _of_layer(deployment: Deployment, layer: Layer) -> int:
+    sums = layer.num_sublayers * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
+    kernels = layer.norms * NORM + sums
+    for part in (mixer.part for mixer in layer.mixers if mixer.part.launches):
         kernels += part.launches + part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
-    return kernels + _of_network(deployment, network)
+    return kernels + _of_networks(deployment, layer)
 
 
-def _of_network(deployment: Deployment, network: str) -> int:
-    dense = MLP + 2 * _quantizes(deployment, deployment.matrix_dtype)
+def _of_networks(deployment: Deployment, layer: Layer) -> int:
+    if layer.moe is None:
+        return len(layer.networks) * (MLP + 2 * _quantizes(deployment, deployment.matrix_dtype))
     experts = EXPERTS + 2 * _quantizes(deployment, deployment.expert_dtype)
-    has_beside = network == "both" or (network == "moe" and deployment.model.moe.shared_expert is not None)
-    return {"none": 0, "dense": dense}.get(network, experts) + BESIDE * has_beside
+    return experts + BESIDE * (len(layer.dense_networks) or layer.moe.shared_expert is not None)
 
 
 def _quantizes(deployment: Deployment, dtype: str) -> bool:

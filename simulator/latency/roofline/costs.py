@@ -17,7 +17,7 @@ from simulator.domain.efficiency import (
     matmul_efficiency,
 )
 from simulator.domain.layers.mixers import Pass
-from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, moe_of, rank_weights
+from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, rank_weights
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.roofline.laws import ReduceLaw
 
@@ -182,7 +182,8 @@ def _expert_flops_per_token(deployment: Deployment) -> float:
     model, ways = deployment.model, deployment.parallelism
     if model.moe is None:
         return 0.0
-    chosen = model.num_moe_layers * model.moe.experts_per_token * model.moe.expert.matrix_parameters(model.hidden_size)
+    moe = model.moe
+    chosen = model.num_moe_layers * moe.computed_per_token * moe.expert_matrix_parameters(model.hidden_size)
     return 2 * chosen / ways.expert_ranks
 
 
@@ -201,7 +202,7 @@ def distinct_experts(deployment: Deployment) -> np.ndarray:
     moe = deployment.model.moe
     if moe is None:
         return np.zeros(1)
-    total, idle = moe.num_experts, 1 - moe.experts_per_token / moe.num_experts
+    total, idle = moe.num_experts, 1 - moe.computed_per_token / moe.num_experts
     length = 2 if idle == 0.0 else int(np.ceil(np.log(IDLE_EXPERTS / total) / np.log(idle))) + 1
     needed = total * (1 - idle ** np.arange(length))
     needed[-1] = total
@@ -262,15 +263,14 @@ def between_bytes_per_token(deployment: Deployment, counts_experts: bool = True)
     """
     model, ways = deployment.model, deployment.parallelism
     elements = 0.0
-    for (mixer, network), num_layers in layer_kinds(model).items():
-        layer = model.norms_per_layer * 4 * model.hidden_size
-        layer += sum(part.shard(ways.tensor_parallel).moved_elements(model.hidden_size)
-                     for part in dense_parts(model, mixer, network))
-        moe = moe_of(model, network)
+    for kind, num_layers in layer_kinds(model).items():
+        layer = kind.norms * 4 * model.hidden_size
+        layer += sum(part.shard(ways.tensor_parallel).moved_elements(model.hidden_size) for part in dense_parts(kind))
+        moe = kind.moe
         if moe and counts_experts:
-            chosen = moe.experts_per_token / ways.expert_ranks
+            chosen = moe.computed_per_token / ways.expert_ranks
             layer += chosen * moe.expert.num_matrices * moe.intermediate_size
-            layer += (3 * moe.experts_per_token + 1) * model.hidden_size
+            layer += (3 * moe.experts_per_token + 1) * moe.expert_width(model.hidden_size)
         elements += num_layers * layer
     cached = sum(count * mixer.shard(ways.tensor_parallel).kv_elements_per_token for mixer, count in model.mixers)
     return elements * deployment.activation_bytes + cached * deployment.kv_cache_bytes

@@ -14,7 +14,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.efficiency import KERNEL_LATENCY_US
 from simulator.domain.layers.base import Product
-from simulator.domain.rank_weights import dense_parts, head_product, layer_kinds, moe_of, named_parts
+from simulator.domain.rank_weights import dense_parts, head_product, layer_kinds
 from simulator.latency.roofline.costs import (
     AttentionCosts,
     Rates,
@@ -74,12 +74,12 @@ class Pricer:
         """
         deployment, ways = self._deployment, self._deployment.parallelism
         moe, peak = deployment.model.moe, deployment.accelerator.flops_per_s(deployment.expert_dtype) * 1e-9
-        rows = tokens * (moe.experts_per_token / ways.expert_parallel) * imbalance
+        rows = tokens * (moe.computed_per_token / ways.expert_parallel) * imbalance
         width = moe.intermediate_size * ways.expert_parallel / ways.expert_ranks
+        hidden = moe.expert_width(deployment.model.hidden_size)
         return self.law("experts", deployment.expert_dtype).ns(
-            peak, self._bandwidth, rows, needed, moe.expert.num_matrices * deployment.model.hidden_size * width,
-            deployment.expert_bytes, moved_between(
-                tokens, rows, deployment.model.hidden_size, moe.expert.num_matrices * width))
+            peak, self._bandwidth, rows, needed, moe.expert.num_matrices * hidden * width,
+            deployment.expert_bytes, moved_between(tokens, rows, hidden, moe.expert.num_matrices * width))
 
     def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
         """Return the costs of layers by law, given their costs by shares of peak."""
@@ -158,13 +158,12 @@ def _even_tables(deployment: Deployment, generation: Generation) -> _Tables:
 def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> np.ndarray:
     """Return the time of the products of every token, routers included, by rows of a rank."""
     total = np.zeros(len(rows))
-    for (mixer, network), count in layer_kinds(model).items():
-        products = [product._replace(is_quantized=not deployment.leaves(name))
-                    for name, part in named_parts(model, mixer, network).items()
-                    for product in part.shard(deployment.parallelism.tensor_parallel).products(model.hidden_size)]
-        moe = moe_of(model, network)
-        if moe:
-            products.append(Product("router", moe.num_experts, model.hidden_size, is_quantized=False))
+    for layer, count in layer_kinds(model).items():
+        ways = deployment.parallelism.tensor_parallel
+        products = [product._replace(is_quantized=product.is_quantized and not deployment.leaves(name))
+                    for name, part in layer.named_parts() for product in part.shard(ways).products(model.hidden_size)]
+        if moe := layer.moe:
+            products.append(moe.router_product(model.hidden_size))
         for product in products:
             total += count * pricer.product(product, rows)
     return total
@@ -190,7 +189,7 @@ def _table(ns: np.ndarray) -> np.ndarray:
 def _kernels(model) -> int:
     """Return the kernels of an iteration that only move memory."""
     count = ITERATION
-    for (mixer, network), layers in layer_kinds(model).items():
-        each = max(model.norms_per_layer - 2, 0) + EXPERTS * (moe_of(model, network) is not None)
-        count += layers * (each + sum(part.between_kernels for part in dense_parts(model, mixer, network)))
+    for layer, layers in layer_kinds(model).items():
+        each = max(layer.norms - 2, 0) + EXPERTS * (layer.moe is not None)
+        count += layers * (each + sum(part.between_kernels for part in dense_parts(layer)))
     return count

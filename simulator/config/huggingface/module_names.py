@@ -1,0 +1,160 @@
+"""Names of modules, as checkpoints' quantisation tables list them, and as vLLM matches them.
+
+Sources: vLLM 0.33, vllm/model_executor/layers/quantization: utils/quant_utils.py (is_layer_skipped:
+exact names, parts of names for AWQ), utils/config_utils.py (`re:` expressions), modelopt.py (globs, parts of names,
+quantized_layers by shard, child and parent, `language_model.` on either side of `model.`), utils/gptq_utils.py
+(dynamic).
+"""
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import translate
+from functools import lru_cache
+
+# What stands before "layers.0...": checkpoints, vLLM's classes and tables of quantisation differ in it.
+ROOTS = ("language_model.model.", "model.language_model.", "language_model.backbone.", "language_model.",
+         "thinker.model.", "backbone.", "transformer.", "model.", "")
+# Modules that vLLM runs as one product, and their shards.
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj"), "w13": ("w1", "w3"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"), "in_proj_ba": ("in_proj_b", "in_proj_a"),
+    "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa"),
+}
+FUSED_OF = {shard: fused for fused, shards in FUSED.items() for shard in shards}
+EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj", "w1", "w2", "w3")
+HEADS = ("lm_head", "embed_out", "output_layer")
+EMBEDDINGS = ("embed_tokens", "embed_tokens_per_layer", "word_embeddings", "tok_embeddings", "wte")
+ROUTERS = ("gate", "router", "shared_expert_gate", "wg", "e_score_correction_bias")
+# Matrices of attention's indexers and compressors that vLLM holds in 16 bit beside quantised ones.
+PLAIN = ("conv1d", "weights_proj", "indexers_proj", "A_log", "dt_bias")
+TOWERS = ("visual", "vision_tower", "vision_model", "vit_large_projector")
+
+
+@lru_cache(maxsize=2**15)
+def bare(module: str) -> str:
+    """Return a module's name from "layers." on, without `.weight`."""
+    name = module.removesuffix(".weight")
+    return next(name[len(root):] for root in ROOTS if name.startswith(root))
+
+
+def kind_of(module: str) -> str:
+    """Return the kind of a module.
+
+    embedding, head, expert, router, linear, or plain, which is never quantised.
+    """
+    parts = bare(module).split(".")
+    last = parts[-1]
+    if last in HEADS or parts == ["head"]:
+        return "head"
+    if last.startswith("embedding") or last in EMBEDDINGS or parts == ["embed"]:
+        return "embedding"
+    if "experts" in parts:
+        return "expert"
+    if last in ROUTERS or "router" in parts:
+        return "router"
+    if last in PLAIN or last.endswith("norm") or "compressor" in parts or last == "bias":
+        return "plain"
+    return "linear"
+
+
+def is_tower(module: str) -> bool:
+    """Return whether a module belongs to a tower, which ModelOpt never quantises."""
+    return any(part in TOWERS for part in module.split("."))
+
+
+def aliases(module: str) -> Iterator[str]:
+    """Yield the names under which lists have a module: its own, and its product's."""
+    yield module
+    parent, _, last = module.rpartition(".")
+    if last in FUSED_OF:
+        yield f"{parent}.{FUSED_OF[last]}" if parent else FUSED_OF[last]
+
+
+class Patterns:
+    """A list of modules: names and parts of names, globs, and expressions after "re:".
+
+    anywhere : any text inside a name counts, also across dots, as AWQ has it.
+    """
+
+    def __init__(self, patterns: Iterable[str], anywhere: bool = False):
+        patterns = list(patterns)
+        texts = [each for each in patterns if each.startswith("re:")]
+        globs = [each for each in patterns if re.search(r"[*?\[]", each) and each not in texts]
+        trees = [each for each in globs if re.fullmatch(r"[^*?\[]*\*", each)]       # one "*", at the end
+        self._names = {bare(each) for each in patterns} - {bare(each) for each in globs + texts}
+        self._firsts = {each.partition(".")[0] for each in self._names}
+        self._texts = tuple(self._names) if anywhere else ()
+        self._starts = {bare(each)[:-1] for each in trees}
+        self._lengths = sorted({len(start) for start in self._starts})
+        self._expressions = [re.compile(translate(each + tail)) for each in globs if each not in trees
+                             for tail in ("", ".*")] + [re.compile(each[3:]) for each in texts]
+        self._roots = roots_in(globs + texts)
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._starts or self._expressions)
+
+    def has(self, module: str) -> bool:
+        """Return whether the list has a module, or a parent of it."""
+        return any(self._has(name) for name in aliases(bare(module)))
+
+    def _has(self, name: str) -> bool:
+        unit = re.sub(r"\.experts\..*", ".experts", name) if self._texts else ""      # vLLM asks for experts at once
+        return (any(start in self._names for tail in tails_of(name, self._firsts) for start in starts_of(tail))
+                or any(name[:length] in self._starts for length in self._lengths)
+                or any(text in unit for text in self._texts)
+                or any(each.match(root + name) for root in self._roots for each in self._expressions))
+
+
+def roots_in(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return the roots to try: the usual ones, and those with a word of an expression."""
+    text = " ".join(patterns)
+    return tuple(root for root in ROOTS if root in ("model.", "")
+                 or any(word in text for word in root.split(".") if word not in ("model", "")))
+
+
+def starts_of(name: str) -> Iterator[str]:
+    """Yield the name, and the names of its parents."""
+    yield name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def tails_of(name: str, firsts: set[str]) -> Iterator[str]:
+    """Yield the name from each component on that is in `firsts`."""
+    while name:
+        first, _, rest = name.partition(".")
+        if first in firsts:
+            yield name
+        name = rest
+
+
+class Rows:
+    """A table by names of modules, of their parents or children: `quantized_layers`."""
+
+    def __init__(self, rows: dict):
+        self._rows = {bare(name): value for name, value in rows.items()}
+        self._parents: dict = {}
+        for name, value in self._rows.items():
+            for start in starts_of(name):
+                if start != name:
+                    self._parents.setdefault(start, value)
+
+    def get(self, module: str):
+        """Return the value of a module: of its row, its product's, its parent's; or None."""
+        name = bare(module)
+        found = next((self._rows[each] for each in aliases(name) if each in self._rows), None)
+        if found is None:
+            found = next((self._rows[each] for each in starts_of(name) if each in self._rows), None)
+        if found is None and "experts" in name.split("."):
+            found = self._of_experts(name)
+        return found
+
+    def _of_experts(self, name: str):
+        # Experts of a layer are alike: tables are often cut to the first, and Step-3.5's name "moe.gate_proj" for all.
+        head, _, tail = name.partition(".experts")
+        projection = re.sub(r"^\.\d+", "", tail)
+        names = [f"{head}.experts.0{projection}", f"{head}.experts.*{projection}", f"{head}{projection}"]
+        if not projection:
+            names += [f"{head}.{each}" for each in EXPERT_PROJECTIONS]
+        found = next((self._rows[each] for each in names if each in self._rows), None)
+        return self._parents.get(f"{head}.experts") if found is None else found
