@@ -86,20 +86,13 @@ def _widened(asked: Asked, tokens: int) -> tuple[int, list[str]]:
 
 
 def is_gpt_oss(model: ModelSpec) -> bool:
-    """Return whether a model is of gpt-oss.
-
-    No other architecture has sinks in layers of full attention.
-    """
-    return model.attention.sinks
+    """Return whether a model is of gpt-oss; without its architecture, by sinks in full attention."""
+    return model.architecture == "GptOssForCausalLM" if model.architecture else getattr(model.attention, "sinks", False)
 
 
 def is_glm_5(model: ModelSpec) -> bool:
-    """Return whether a model is of GLM-5's architecture, GlmMoeDsaForCausalLM.
-
-    No other one has an indexer of sparse attention beside values of 256 elements.
-    """
-    attention = model.attention
-    return attention.backend == "mla" and attention.indexer is not None and attention.value_head_dim == 256
+    """Return whether a model is of GLM-5."""
+    return model.architecture == "GlmMoeDsaForCausalLM"
 
 
 class Captured(NamedTuple):
