@@ -99,6 +99,7 @@ HYBRID = {
     "MiMoV2FlashForCausalLM": MIMO_V2,
     "MiniMaxForCausalLM": MINIMAX,
     "MiniMaxM1ForCausalLM": MINIMAX,
+    "MiniMaxM3ForCausalLM": MINIMAX_M3,
     "MiniMaxM3SparseForCausalLM": MINIMAX_M3,
     "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3,
     "MiniMaxText01ForCausalLM": MINIMAX,

@@ -1,4 +1,4 @@
-"""Architectures that do not generate: decoders behind a pooler, encoders, and encoders with a decoder."""
+"""Architectures that are refused or read as others: poolers on decoders, encoders, and encoders with a decoder."""
 from collections.abc import Container
 
 from simulator.config.huggingface.keys import Keys
@@ -17,6 +17,13 @@ WHY_NO_ENCODER = ("an encoder: its attention sees both directions and keeps no K
 WHY_NO_ENCODER_DECODER = ("an encoder with a decoder: each layer of the decoder reads a cache of the encoder's outputs "
                           "beside its own, and neither its blocks nor its prices are built")
 
+# Architectures that generate and are refused for a reason of their own.
+NOT_READ = {
+    "Step3p7FlashForCausalLM": "a reduced form without attention_other_setting, the heads of windowed layers; the hub's "
+                               "config.json has Step3p7ForConditionalGeneration",
+    "Zamba2ForCausalLM": "layers of attention share their weights with each other, which no kind of layer here does",
+}
+
 
 def decoder_of(architecture: str, families: Container[str]) -> str | None:
     """Return the decoder behind the pooler of an architecture, which has no output head; None: it is another kind."""
@@ -25,7 +32,9 @@ def decoder_of(architecture: str, families: Container[str]) -> str | None:
 
 
 def why_not(architecture: str) -> str:
-    """Return why an architecture that does not generate is refused; "": there is no such reason."""
+    """Return why an architecture is refused; "": there is no such reason."""
+    if architecture in NOT_READ:
+        return NOT_READ[architecture]
     bases = {architecture.removesuffix(suffix) for suffix in SUFFIXES if architecture.endswith(suffix)}
     if bases & ENCODERS:
         return WHY_NO_ENCODER
