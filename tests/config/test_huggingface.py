@@ -26,7 +26,8 @@ def write(folder, config):
 def shape(model):
     """Return the model without what only the fact file says, its pattern written out for every layer."""
     pattern = (model.layer_pattern * model.num_layers)[:model.num_layers]
-    return replace(model, name="", hf_id="", source="", note="", published=None, layer_pattern=pattern)
+    return replace(model, name="", hf_id="", aliases=(), model_type="", source="", date="", note="", published=None,
+                   layer_pattern=pattern)
 
 
 def faults(folder, config) -> list[str]:
