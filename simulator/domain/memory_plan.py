@@ -16,8 +16,8 @@ from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
-from simulator.domain.layer_groups import GroupRules
 from simulator.domain.latent_copies import copied_bytes
+from simulator.domain.layer_groups import GroupRules
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
 from simulator.domain.rank_weights import rank_weights
 

@@ -108,10 +108,11 @@ def _experiment(model: dict[str, str], spec: Any, card: str, backend: str) -> An
             BYTES_PER_WEIGHT * spec.num_parameters > ranks * memory_bytes):
         ranks *= 2
     data = {"name": "support", "model": dict(model), "hardware": {"name": card}, "latency": {"backend": backend},
-            "topology": {"tensor_parallel": ranks}, "engine": {"max_model_len": 1024, "num_gpu_blocks": 1000},
+            "topology": {"tensor_parallel": ranks},
+            "engine": {"max_model_len": 1024, "num_gpu_blocks": 1000} | ({} if spec.has_head else {"task": "pooling"}),
             "workload": {"type": "synthetic", "num_requests": 1, "arrival": {"process": "poisson", "rate_per_s": 1.0},
                          "prompt_tokens": {"distribution": "constant", "tokens": 1},
-                         "output_tokens": {"distribution": "constant", "tokens": 1}}}
+                         "output_tokens": {"distribution": "constant", "tokens": int(spec.has_head)}}}
     layers = Layers(Source("support", ""))
     layers.add(data, layers.main)
     return resolve(layers)

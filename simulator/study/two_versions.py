@@ -153,6 +153,8 @@ def keys_without_flag(experiment: Experiment, version: str) -> list[str]:
         for key in sorted(FLAGS - behaviour_of(version).flags):
             table, _, name = key.partition(".")
             struct = getattr(site.pool, table)
+            if struct is None:
+                continue
             struct = struct if name in struct.__struct_fields__ else struct.parameters
             if name not in struct.__struct_fields__:
                 continue

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, names
 from simulator.domain.parallelism import Parallelism
+from simulator.domain.rank_weights import rank_weights
 from simulator.latency.roofline.model import Roofline
 from support.goldens import GOLDENS
-from support.parameters import active_parameters
 from support.small_models import ACCELERATOR, DENSE, LATENT, MIXTURE, NODE, RECURRENT, SLIDING, deploy
 
 SHARES = {
@@ -224,7 +224,10 @@ def test_llama_70b_gains_from_four_accelerators_but_less_than_fourfold():
 def test_every_model_takes_about_as_long_as_reading_its_active_weights(name):
     # one token on one MI300X, whatever the memory: active weights / 5.3 TB/s, and latencies of at most 0.1 ms a layer
     model = load_model(name)
-    bytes_read = deploy(model).matrix_bytes * (active_parameters(model) - model.embedding_parameters)
+    weights = rank_weights(deploy(model))
+    chosen = model.moe.computed_per_token / model.moe.num_experts if model.moe else 0
+    bytes_read = weights.matrices * weights.matrix_bytes + chosen * weights.expert_num_bytes + (
+        weights.unquantized + weights.lm_head) * weights.unquantized_bytes
 
     found = real(name, "mi300x").predict(decode=[1])
 

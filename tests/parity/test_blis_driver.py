@@ -1,6 +1,7 @@
 """The driver that turns commands of BLIS into experiments, on commands that nobody recorded."""
 import gzip
 import json
+import re
 
 import pytest
 
@@ -142,16 +143,17 @@ def test_the_queue_depth_of_the_oldest_version_counts_those_that_run(written, tm
         {"name": "queue-depth", "weight": 2.0, "load": "effective"}]
 
 
-FORMATS = {"fp8": "fp8", "nvfp4": "fp4"}
+FORMATS = {"fp8": "fp8", "nvfp4": "fp4", "awq": "int4"}
 
 
 @pytest.mark.parametrize("name", facts.names("model"))
 def test_every_model_of_the_catalogue_can_be_named(name):
     hub_ids = [each for each, ours in catalogue().items() if ours == name]
 
-    base, _, ending = name.rpartition("-")
-    is_copy = base in facts.names("model") and ending in FORMATS     # which BLIS reads as the model with other weights
-    assert model_named(name) == ((base, FORMATS[ending]) if is_copy else (name, None))
+    found = re.search(r"-(fp8|nvfp4|awq)(-.*)?$", name)
+    base = found and name[:found.start()]
+    is_copy = base in facts.names("model")      # which BLIS reads as the model with other weights
+    assert model_named(name) == ((base, FORMATS[found[1]]) if is_copy else (name, None))
     assert all(model_named(each)[0] == name for each in hub_ids)
 
 

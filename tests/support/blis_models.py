@@ -27,7 +27,8 @@ def catalogue():
     """Return {name in lower case: our name}, of every hub id, its part behind the slash, and our own names."""
     names = {}
     for path in sorted(Path(facts.folder("model")).glob("*.toml")):
-        if _QUANTISED.search(path.stem):
+        found = _QUANTISED.search(path.stem)
+        if found and path.stem[:found.start()] in facts.names("model"):
             continue            # BLIS takes the base model and the format that its name ends with
         hub_id = tomli.loads(path.read_text(encoding="utf-8")).get("hf_id", path.stem).lower()
         names |= {hub_id: path.stem, hub_id.rpartition("/")[2]: path.stem}

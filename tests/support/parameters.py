@@ -5,8 +5,8 @@ def active_parameters(model):
     """Return the weights that one token uses; the input embedding is counted whole."""
     if model.moe is None:
         return model.num_parameters
-    idle = model.moe.num_experts - model.moe.experts_per_token
-    return model.num_parameters - model.num_moe_layers * idle * model.moe.expert.num_parameters(model.hidden_size)
+    idle = model.moe.num_experts - model.moe.computed_per_token
+    return model.num_parameters - model.num_moe_layers * idle * model.moe.expert_parameters(model.hidden_size)
 
 
 def mtp_parameters(model):

@@ -11,6 +11,7 @@ The counts are from the layers of vLLM 0.32.0 (vllm/model_executor/models: llama
 layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
 on, generated code launches the kernels beyond the captured sizes; no time of it has been published.
 """
+from collections import Counter
 from typing import NamedTuple
 
 from simulator.domain.deployment import Deployment
@@ -39,8 +40,11 @@ def launching(deployment: Deployment) -> Launching:
     notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
              f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
              "eager_us_per_layer"]
-    notes += [f"cuda_graphs: the number of kernels of the {layers} layers of {mixer.title} is unknown: their launches "
-              "are not counted" for mixer, layers in deployment.model.mixers if mixer.launches is None]
+    uncounted = Counter()
+    for mixer, layers in deployment.model.mixers:
+        uncounted[mixer.title] += layers * (mixer.launches is None)
+    notes += [f"cuda_graphs: the number of kernels of the {layers} layers of {title} is unknown: their launches "
+              "are not counted" for title, layers in uncounted.items() if layers]
     return Launching(us, tuple(notes))
 
 

@@ -136,7 +136,8 @@ def model_named(name: str, folder: str | None) -> tuple[dict[str, str], ModelSpe
         file = path / "config.json" if path.is_dir() else path
         return {"config": str(file.absolute())}, read_config(file)
     if name in names("model") or name.endswith(".toml") or name in hub_ids():
-        return {"name": str(path.absolute()) if name.endswith(".toml") else name}, load_model(name)
+        own = str(path.absolute()) if name.endswith(".toml") else hub_ids().get(name, name)
+        return {"name": own}, load_model(name)
     found = checkpoint_of(name)
     if found.model is None:
         raise InputErrors([f"{name}: an experiment needs its shape; give --config FOLDER with its config.json"])
