@@ -53,7 +53,7 @@ def test_each_fact_of_a_pool_is_worked_out_once(name, calls):
     assert of_pools.pop("site.needs_lock_step") <= pools + encode
     assert of_pools.pop("site.plan_groups") + of_pools.pop("memory_plan.plan_groups", 0) <= pools
     assert of_pools and max(of_pools.values()) <= pools
-    assert calls["scheduler"] <= pools and calls["latency"] <= pools
+    assert calls["scheduler"] <= pools + encode and calls["latency"] <= pools
 
 
 def test_replications_share_the_facts_of_their_pools(calls):

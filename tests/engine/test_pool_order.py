@@ -34,6 +34,7 @@ VALUES = {
     "engine.cuda_graphs.piecewise_us_per_layer": 50.0, "engine.cuda_graphs.eager_us_per_layer": {
         "engine.cuda_graphs.mode": "none", "engine.cuda_graphs.eager_us_per_layer": 5000.0},
 
+    "engine.task": "pooling", "engine.kv_cache_memory_bytes": 10**9,
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
     "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [
         {"kind": "full_attention"}, {"kind": "sliding_attention", "window": 50}]},

@@ -158,8 +158,8 @@ def test_the_written_trace_is_served_alike(tmp_path):
         images = {count = {distribution = "uniform", min = 0, max = 1}, sizes = [[28, 28, 1]]}
         """)
     drawn = simulator.run(experiment, settings)
-    (tmp_path / "a.csv").write_text(written(simulator.workload.load.load(
-        simulator.config.load.load_experiment(experiment).workload, 0)))
+    given = simulator.config.load.load_experiment(experiment)
+    (tmp_path / "a.csv").write_text(written(simulator.workload.load.load(given.workload, 0, parts=given.parts())))
     replayed = tmp_path / "b.toml"
     replayed.write_text("""
         engine = {num_gpu_blocks = 60, max_model_len = 512, max_num_seqs = 8}
