@@ -19,7 +19,7 @@ PLACES = {"simulator/registry.py": '    "router": Kind("router", "policy", {\n',
           "simulator/domain/vllm_versions.py": "repeats_last_states=False, engines_start_waves=True)\n",
           "simulator/server_line/vllm/rules.py": "True, True, False, False, True, True)}\n",
           "simulator/domain/layer_spec.py": "\nATTENTION = {\n",
-          "simulator/config/huggingface/families.py": "FAMILIES = {\n"}
+          "simulator/config/huggingface/rows_dense.py": "DENSE = {\n"}
 EXPERIMENT = """
 latency.backend = "linear"
 topology.replicas = 2

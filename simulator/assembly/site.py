@@ -132,8 +132,8 @@ class Site:
             kv_cache_dtype=model.kv_cache_dtype, gpu_memory_utilization=engine.gpu_memory_utilization or 1.0,
             experts=engine.experts)
         if not self.model.has_head and not is_pooling(self.pool):
-            raise InputErrors([KeyFault(f'model.name: {self.model.name} has no output head; expected scheduler = "vllm" '
-                                        'and engine.task = "pooling" with it')])
+            raise InputErrors([KeyFault(f"model.name: {self.model.name} has no output head; expected scheduler = "
+                                        '"vllm" and engine.task = "pooling" with it')])
         faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(
             stored, self.scheduler_facts.refines_blocks))]
         faults += [f"model.{fault}" for fault in stored.format_faults()]

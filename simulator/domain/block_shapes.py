@@ -2,7 +2,7 @@
 
 Sources, blocks of fp8: vLLM 0.33, vllm/model_executor/layers/quantization/utils/fp8_utils.py (validate_fp8_block_shape)
 for dense layers, quantization/fp8.py (Fp8MoEMethod) and fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape) for
-experts, whose blocks vLLM from 0.32 on divides further. Projections to queries, keys and values that are one product
+experts; vLLM from 0.32 on divides their blocks further. Projections to queries, keys and values that are one product
 are left out: vLLM lets them pass (its pull request 30836). Groups along inputs: quantization/auto_awq.py, auto_gptq.py,
 moe_wna16.py (create_weights) for integers, modelopt.py for NVFP4.
 """
@@ -13,11 +13,13 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.model_spec import Quantization
 
 LEAST_BLOCK = 32            # to which blocks and groups of experts are divided, at least
-HALVED = ("awq", "gptq", "inc")         # methods whose groups of experts vLLM halves until they fit
+HALVED = ("awq", "gptq", "inc")         # methods with groups of experts that vLLM halves until they fit
 
 
 def block_faults(deployment: Deployment, refines: bool = False) -> list[str]:
-    """Return why weights that share scales cannot be split over ranks; empty where they can.
+    """Return why weights with common scales cannot be split over ranks.
+
+    Empty where they can.
 
     refines : the engine divides blocks of experts until they fit.
     """
@@ -36,7 +38,7 @@ def _dense_faults(deployment: Deployment) -> Iterator[str]:
         part for layer in model.kinds for name, part in layer.named_parts()
         if name != "attention" and not deployment.leaves(name)]
     for part in dict.fromkeys(parts):
-        inputs = {"attention's output", "intermediate_size"}            # of projections whose inputs are split
+        inputs = {"attention's output", "intermediate_size"}            # of projections with split inputs
         for name, width in part.shard(ranks).split_widths():
             if block > 1 and width % block:
                 yield _fault(deployment, name, width, ranks, block)
@@ -84,5 +86,5 @@ def _fault(deployment: Deployment, name: str, width: int, parts: int, unit: int,
     if "expert" in name and deployment.model.moe.num_experts % deployment.parallelism.expert_ranks == 0:
         advice += f", or expert_parallel = {deployment.parallelism.expert_ranks}"
     shared = shared or f"blocks of {unit} x {unit} fp8 weights"
-    return (f"{deployment.model.name}: {name}, {whole} over {parts} ranks = {width}, is no multiple of {unit}: {shared} "
-            f"share a scale and cannot be cut, which vLLM refuses{advice}")
+    return (f"{deployment.model.name}: {name}, {whole} over {parts} ranks = {width}, is no multiple of {unit}: "
+            f"{shared} share a scale and cannot be cut, which vLLM refuses{advice}")

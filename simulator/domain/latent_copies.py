@@ -5,14 +5,13 @@ process_weights_after_loading): W_UK and W_UV are taken out of kv_b; views of it
 """
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_list import Layer
-from simulator.domain.layers.latent import LatentAttention
 from simulator.domain.matrix_formats import layer_formats
 
 KV_UP = "attention.kv_b"
 
 
 def copied_bytes(deployment: Deployment, layers: range) -> float:
-    """Return the bytes of these copies on one rank in a stage's layers."""
+    """Return the bytes of the copies on one rank in a stage's layers."""
     elements, stored = 0.0, deployment.quantization
     if stored is None:
         return elements
@@ -26,6 +25,4 @@ def copied_bytes(deployment: Deployment, layers: range) -> float:
 
 
 def _elements(deployment: Deployment, layer: Layer) -> float:
-    shares = (placed.part.shard(deployment.parallelism.tensor_parallel) for placed in layer.mixers
-              if isinstance(placed.part, LatentAttention))
-    return sum(each.kv_rank * each.num_heads * (each.nope_head_dim + each.value_head_dim) for each in shares)
+    return sum(placed.part.shard(deployment.parallelism.tensor_parallel).absorbed_elements for placed in layer.mixers)

@@ -35,7 +35,7 @@ class LayerFormats(NamedTuple):
     count: int
 
     def dense(self, hidden: int, ranks: int = 1) -> Iterator[tuple[str, Matrix, Format | None]]:
-        """Yield part, matrix and format of those that all tokens pass, as one of `ranks` holds them."""
+        """Yield part, matrix and format on one of `ranks`, experts left out."""
         for name, part in self.layer.named_parts():
             for matrix in part.shard(ranks).matrices(hidden):
                 yield name, matrix, self.formats.get(f"{name}.{matrix.name}")
@@ -58,14 +58,19 @@ def layer_formats(layers: Mapping[int, Layer] | Sequence[Layer], rows: tuple[Sto
 
 
 def bytes_of(matrix: Matrix, stored: Format | None, plain_bytes: float) -> float:
-    """Return the bytes of matrices of a name; `plain_bytes`: of a weight without a format."""
+    """Return the bytes of matrices of a name.
+
+    plain_bytes : of a weight without a format.
+    """
     if stored is None or not matrix.parameters:
         return matrix.parameters * plain_bytes
     return matrix.count * stored.stored_bytes(matrix.outputs, matrix.inputs)
 
 
 class MainFormats(NamedTuple):
-    """The formats of most weights, by which kernels are priced; None: the model's dtype.
+    """The formats of most weights, by which kernels are priced.
+
+    None: the model's dtype.
 
     dense : of matrices that all tokens pass. experts : of routed experts. parts : of each part.
     """

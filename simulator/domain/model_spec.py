@@ -323,7 +323,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @cached_property
     def main_formats(self) -> MainFormats | None:
-        """The formats of most weights, where the checkpoint gives those of single matrices."""
+        """The formats of most weights; None: the checkpoint has one for all."""
         rows = self.quantization.matrices if self.quantization else ()
         return main_formats(self.layers, rows, self.hidden_size) if rows else None
 

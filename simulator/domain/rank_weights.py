@@ -132,7 +132,7 @@ def _mean_bytes(deployment: Deployment, layers: range, matrices: float, experts:
 
 def _listed_bytes(deployment: Deployment, layers: Mapping[int, Layer] | Sequence[Layer],
                   numbers: range) -> tuple[float, float]:
-    """Return the bytes of matrices and of experts of a rank, whose formats a checkpoint gives one by one."""
+    """Return the bytes of matrices and of experts of a rank, from formats of single matrices."""
     model, ways, plain = deployment.model, deployment.parallelism, deployment.activation_bytes
     matrices = experts = 0.0
     for each in layer_formats(layers, deployment.quantization.matrices, numbers):

@@ -24,7 +24,7 @@ class IterationLog:
         self._lanes = None
 
     def by_replica(self) -> list["Lane"]:
-        """Return the iterations of each replica that ran any, by number; they are sorted once."""
+        """Return the iterations of each replica that ran any, by number."""
         if self._lanes is None:
             rows = self._table.rows()
             rows = rows[np.argsort(rows["replica"], kind="stable")]

@@ -26,7 +26,7 @@ class Layers(NamedTuple):
     mixers : names of the mixers of more letters. parts : their tables in [parts].
     networks : names of the networks of each layer; None: by the keys of experts.
     norms : of each layer; None: the family's.
-    per_layer : the keys as each layer has them, beyond what lists of numbers say; None: the same in all.
+    per_layer : the keys as each layer has them, beyond lists of numbers; None: the same in all.
     around : names of the parts around the others of each layer. embeddings : beside that of tokens.
     """
 
@@ -94,7 +94,10 @@ def alternating(window: Key, period: Key | int) -> Layout:
 
 
 def gemma4(keys: Keys, count: int) -> Layers:
-    """Five sliding layers per full layer, which has separate heads; E models also have a share of each token."""
+    """Five sliding layers per full layer, which has separate heads.
+
+    E models also have a share of each token.
+    """
     letters = _listed(keys, count) or "SSSSSF"
     change = {"window": keys.number(Key("sliding_window", 512)), "head_dim": keys.number(Key("head_dim", 256)),
               "num_kv_heads": keys.number(Key("num_key_value_heads"))}

@@ -1,4 +1,4 @@
-"""Layouts of models whose layers differ in more than a window: lists of blocks, shared indexers, ratios, states."""
+"""Layouts of models with layers that differ in more than a window: lists of blocks, shared indexers, ratios, states."""
 from simulator.config.huggingface.attention import INDEXER, RATIO, SPARSE
 from simulator.config.huggingface.keys import HEADS, HIDDEN_SIZE, Key, Keys
 from simulator.config.huggingface.layers import Layers
@@ -15,7 +15,7 @@ def longcat(keys: Keys, count: int) -> Layers:
 
 
 def blocks(keys: Keys, count: int) -> Layers:
-    """DeciLM: block_configs with heads, widths, linear layers and layers that are left out.
+    """DeciLM: block_configs with heads, widths, linear and omitted layers.
 
     A part that is left out has no norm either. Width: 2 ffn_mult hidden / 3, rounded up to a multiple of 256.
     """
@@ -99,7 +99,7 @@ def indexed(keys: Keys, count: int) -> Layers:
 
 
 def sparse(keys: Keys, count: int) -> Layers:
-    """MiniMax-M3: attention is block-sparse in layers with a 1 in sparse_attention_freq."""
+    """MiniMax-M3: block-sparse attention where sparse_attention_freq has a 1."""
     config = keys.get("sparse_attention_config")
     if not isinstance(config, dict):
         keys.fault("sparse_attention_config", f"expected a table, found {show(config)}")
@@ -111,7 +111,9 @@ def sparse(keys: Keys, count: int) -> Layers:
 
 
 def ratios(keys: Keys, count: int) -> Layers:
-    """DeepSeek-V4: compress_ratios, 0 for a window alone; the first num_hash_layers pick experts by a table.
+    """DeepSeek-V4: compress_ratios, 0 for a window alone.
+
+    The first num_hash_layers pick experts by a table.
 
     The list has an entry more for each MTP layer. Hyper-connections are around all parts.
     """
@@ -132,7 +134,10 @@ def ratios(keys: Keys, count: int) -> Layers:
 
 
 def kimi(keys: Keys, count: int) -> Layers:
-    """Kimi-Linear and Kimi-K3: KDA and latent attention, counted from 1 in linear_attn_config."""
+    """Kimi-Linear and Kimi-K3: KDA and latent attention.
+
+    linear_attn_config counts layers from 1.
+    """
     config = keys.get("linear_attn_config")
     if not isinstance(config, dict):
         keys.fault("linear_attn_config", f"expected a table, found {show(config)}")

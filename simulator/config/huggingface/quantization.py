@@ -61,7 +61,7 @@ def _matrices(layer: Layer, hidden: int, known: Names) -> Iterator[tuple[str, li
     for part, each in layer.named_parts():
         for matrix in each.matrices(hidden):
             if matrix.parameters:
-                modules = modules_of(part, matrix.name, getattr(each, "backend", ""), known)
+                modules = modules_of(part, matrix.name, each.backend, known)
                 yield f"{part}.{matrix.name}", modules, matrix.parameters
     if (moe := layer.moe) is not None:
         for matrix in moe.expert.matrices(moe.expert_width(hidden)):

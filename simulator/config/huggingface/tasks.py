@@ -3,7 +3,7 @@ from collections.abc import Container
 
 from simulator.config.huggingface.keys import Keys
 
-# Suffixes of a decoder whose head is another: embedding, classification, reward. Source: vLLM 0.33.0, vllm/config/model.py.
+# Suffixes of a decoder with another head: embedding, classification, reward. Source: vLLM 0.33, vllm/config/model.py.
 POOLED = ("ForSequenceClassification", "ForTokenClassification", "ForRewardModeling", "ForProcessRewardModel",
           "ForRewardModel", "ForTextEncoding", "Model")
 SUFFIXES = (*POOLED, "ForMaskedLM", "ForConditionalGeneration")
@@ -19,14 +19,14 @@ WHY_NO_ENCODER_DECODER = ("an encoder with a decoder: each layer of the decoder 
 
 # Architectures that generate and are refused for a reason of their own.
 NOT_READ = {
-    "Step3p7FlashForCausalLM": "a reduced form without attention_other_setting, the heads of windowed layers; the hub's "
-                               "config.json has Step3p7ForConditionalGeneration",
+    "Step3p7FlashForCausalLM": "a reduced form without attention_other_setting, the heads of windowed layers; the "
+                               "hub's config.json has Step3p7ForConditionalGeneration",
     "Zamba2ForCausalLM": "layers of attention share their weights with each other, which no kind of layer here does",
 }
 
 
 def decoder_of(architecture: str, families: Container[str]) -> str | None:
-    """Return the decoder behind the pooler of an architecture, which has no output head; None: it is another kind."""
+    """Return the decoder behind the pooler of an architecture; None: it has none."""
     names = (f"{architecture.removesuffix(suffix)}ForCausalLM" for suffix in POOLED if architecture.endswith(suffix))
     return next((name for name in names if name in families), None)
 
@@ -42,7 +42,7 @@ def why_not(architecture: str) -> str:
 
 
 def check_direction(keys: Keys) -> None:
-    """Refuse decoders whose attention sees both directions, as of some embedding models."""
+    """Refuse decoders with attention in both directions, as of some embedding models."""
     for name, plain in (("is_causal", True), ("use_bidirectional_attention", False)):
         value = keys.get(name, plain)
         if value is not plain and value != "vision":        # Gemma 4: images alone

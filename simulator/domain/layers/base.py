@@ -60,6 +60,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     is_around: ClassVar[bool] = False           # it surrounds the parts of a layer, as a residual does
     has_experts: ClassVar[bool] = False         # a network that routes each token to some of its experts
+    backend: ClassVar[str] = ""                 # family of kernels that engines choose; networks have none
     quantizes_output: ClassVar[bool] = False    # a kernel of its own quantises the inputs of its last product
 
     def matrix_parameters(self, hidden: int) -> int:

@@ -46,8 +46,9 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     config_kv_heads = property(lambda self: self.num_heads)         # as if keys and values were cached
     cached_widths = property(lambda self: (self.kv_rank, self.rope_head_dim))
     decode_widths = property(lambda self: (self.kv_rank + self.rope_head_dim, self.kv_rank))
-    expand_flops_per_context_token = property(
-        lambda self: 2 * self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim))
+    absorbed_elements = property(
+        lambda self: self.kv_rank * self.num_heads * (self.nope_head_dim + self.value_head_dim))
+    expand_flops_per_context_token = property(lambda self: 2 * self.absorbed_elements)
 
     packs_pages = property(lambda self: self.indexer is not None and self.indexer.pool > 1)
 

@@ -86,8 +86,13 @@ def _widened(asked: Asked, tokens: int) -> tuple[int, list[str]]:
 
 
 def is_gpt_oss(model: ModelSpec) -> bool:
-    """Return whether a model is of gpt-oss; without its architecture, by sinks in full attention."""
-    return model.architecture == "GptOssForCausalLM" if model.architecture else getattr(model.attention, "sinks", False)
+    """Return whether a model is of gpt-oss.
+
+    Without an architecture, a model with sinks in full attention is.
+    """
+    if model.architecture:
+        return model.architecture == "GptOssForCausalLM"
+    return model.attention is not None and model.attention.sinks
 
 
 def is_glm_5(model: ModelSpec) -> bool:

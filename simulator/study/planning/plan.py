@@ -190,7 +190,7 @@ class Planner:
         return fits, units
 
     def _chosen(self, families: list[Family], rate: float | None) -> list[Family]:
-        """Return the families that are simulated: the best by prediction of those that are experiments."""
+        """Return the families to simulate: the best by prediction, among experiments."""
         while True:
             found = chosen([each for each in families if not self._why_not.get(each.name)], rate)
             untried = [each for each in found if each.name not in self._why_not]

@@ -52,7 +52,7 @@ class Runner:
 
     def __init__(self, num_processes: int, stop: Callable[[], bool]):
         self._num_processes, self._stop = num_processes, stop
-        self._of_points: Study | None = None        # read once, to tell whether points are experiments
+        self._of_points: Study | None = None        # read once, to see whether points are experiments
 
     def whole(self, file: Path) -> Ended:
         """Run all candidates of a study file, and write its results.
