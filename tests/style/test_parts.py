@@ -24,7 +24,7 @@ FEATURES = {
         "engine/operations/migration.pyx", "engine/operations/migration.pxd", "engine/operations/move_plan.py",
         "engine/operations/movables.pyx", "engine/operations/mover.pxd", "engine/operations/mover.pyx",
         "engine/operations/outages.pyx", "engine/operations/scaling.pyx"}),     # the last two may need it
-    "encode": (r"EncodePlan|encode_jobs|encode_plan|encode_events|\bEncoding\b|Encoders\b|\"embeddings\"(?!:)|cluster\.encode",
+    "encode": (r"EncodePlan|encode_(jobs|plan|events)|\bEncoding\b|Encoders\b|\"embeddings\"(?!:)|cluster\.encode",
                {"results/encoding.py", *(f"engine/encoders/{file}" for file in (
                    "__init__.py", "build.py", "group.pyx", "jobs.py", "operation.pxd", "operation.pyx", "plan.py",
                    "stage.pxd", "stage.pyx"))}),

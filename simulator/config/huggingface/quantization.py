@@ -35,7 +35,7 @@ def read_quantization(keys: Keys, model: ModelSpec, family: Family, formats: Mod
 
 
 def _text(keys: Keys) -> str:
-    """Return the names of modules that tell which words a checkpoint uses; experts are alike."""
+    """Return the names of modules that show the words of a checkpoint; experts are alike."""
     table = keys.get(WHERE, {})
     rows = table.get("quantized_layers") if isinstance(table, dict) else None
     names = [*(rows or ()), *((keys.files and keys.files.tensors) or ())]

@@ -54,7 +54,7 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
 
 
 def _converted(keys: Keys, fields: dict) -> ModelSpec | None:
-    """Return the model of these fields; None: it has faults."""
+    """Return the model of these fields; None: there are faults."""
     if keys.faults:
         return None
     try:
