@@ -96,8 +96,11 @@ def test_runs_ahead_change_nothing(load, tmp_path):
 
 # ---- memory
 
+GRAPHS = {"engine__cuda_graphs__memory_gib": 0.5}       # with drafts fewer sizes are captured
+
+
 def test_blocks_are_what_weights_and_kv_of_both_leave(load):
-    alone, both = (Site(load(each)).check() for each in (None, DRAFT))
+    alone, both = (Site(load(each, **GRAPHS)).check() for each in (None, DRAFT))
     held = of_draft_model(both.draft)
     assert held.kv_bytes_per_token == 28 * 2 * 2 * 4 * 128          # half of 8 heads, in 16 bits
     assert both.memory.kv_bytes_per_token == alone.memory.kv_bytes_per_token + held.kv_bytes_per_token
@@ -109,7 +112,7 @@ def test_blocks_are_what_weights_and_kv_of_both_leave(load):
 
 
 def test_a_head_holds_memory_too(load):
-    alone, both = (Site(load(each)).check() for each in (None, {"method": "eagle3", "num_tokens": 3}))
+    alone, both = (Site(load(each, **GRAPHS)).check() for each in (None, {"method": "eagle3", "num_tokens": 3}))
     held = of_head(both.deployment, "eagle3")
     assert both.memory.drafter_bytes == held.weights_bytes
     assert both.num_gpu_blocks == floor((alone.memory.kv_cache_bytes - held.weights_bytes) / (
@@ -138,7 +141,7 @@ def test_where_a_drafter_has_no_place_beside_groups(changes, ways, why):
 
 
 def test_n_grams_hold_nothing(load):
-    alone, looked_up = (Site(load(each)).check() for each in (
+    alone, looked_up = (Site(load(each, **GRAPHS)).check() for each in (
         None, {"method": "ngram", "num_tokens": 3, "drafter_per_sequence_us": 5.0}))
     assert looked_up.num_gpu_blocks == alone.num_gpu_blocks
 

@@ -73,7 +73,8 @@ def test_two_stages_serve_a_saturating_load_nearly_twice_as_fast(saturated):
 
 
 def test_a_stage_holds_half_the_weights_and_more_blocks(saturated):
-    one, two = simulator.run(saturated), simulator.run(saturated, overrides=TWO_STAGES)
+    graphs = {"engine.cuda_graphs.memory_gib": 0.5}
+    one, two = (simulator.run(saturated, overrides=graphs | stages) for stages in ({}, TWO_STAGES))
 
     # A block takes half of 16 x 131,072 bytes in each stage, and half of 16 GB of weights make room for more, less what
     # NCCL takes.

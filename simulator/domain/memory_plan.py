@@ -110,7 +110,15 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds_request(self) -> bool:
-        """Whether a request of max_model_len fits, by the engine's start check."""
+        """Whether a request of max_model_len fits, by the engine's start check.
+
+        SGLang has none: its pool bounds requests (managers/tp_worker.py, get_worker_info).
+        """
+        return self.share.of == "static" or self.holds_longest
+
+    @property
+    def holds_longest(self) -> bool:
+        """Whether the blocks hold a request of max_model_len."""
         return self.num_gpu_blocks >= self.request_blocks + self.spared_blocks
 
     @property
@@ -162,6 +170,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
         blocks = f"of {self.block_size} tokens" if self.groups is None else f"of {self.block_bytes:.0f} bytes"
         lines = [f"{self.num_gpu_blocks} blocks {blocks}, {self.kv_bytes_per_token:.0f} bytes a token, "
                  f"{self.kv_size.concurrency:.2f} requests of {self.max_model_len} tokens"]
+        if not self.holds_longest:
+            lines.append(f"the pool bounds requests, by {self.num_gpu_blocks * self.block_size} tokens")
         if self.drafter_kv_bytes_per_token:
             lines.append(f"{self.drafter_kv_bytes_per_token:.0f} of the bytes of a token are the drafter's")
         if self.padding_bytes:

@@ -66,7 +66,7 @@ def test_vllm_0_10_leaves_nothing_at_all(asked):
 def test_the_padding_is_told(asked):
     _, told = asked("validate", "gpt-oss-20b", "l40s", engine="max_num_seqs = 8")
 
-    assert "0.92 GB of the weights are padding: Marlin's kernels round the sides of experts in MXFP4" in told
+    assert "0.92 GB of the weights are padding: Marlin's kernels round the sides of experts" in told
 
 
 # ---- what max_num_batched_tokens takes
@@ -209,7 +209,8 @@ def test_fit_offers_none_of_them(asked):
         ranks = each["tensor_parallel"] * each["data_parallel"]
         cuts = ranks // each["expert_parallel"]
         if each["fits"]:
-            assert 2048 % (cuts * 128) == 0 and 18432 % (each["tensor_parallel"] * 128) == 0
+            # blocks of experts may be divided down to 32 x 32
+            assert 2048 % (cuts * 32) == 0 and 18432 % (each["tensor_parallel"] * 128) == 0
 
 
 # ---- neighbours
