@@ -58,7 +58,7 @@ def folder(tmp_path):
     ("list sch", ["scheduler"]),
     ("describe sch", ["scheduler"]),
     ("plan llama-3.1-4", ["llama-3.1-405b", "llama-3.1-405b-fp8"]),
-    ("plan llama-3.1-8b --gpu h20", ["h20-96gb", "h200-sxm-141gb"]),
+    ("plan llama-3.1-8b --gpu h20", ["h20-3e-141gb", "h20-96gb", "h200-sxm-141gb"]),
     ("support llama-3.1-8b l40", ["l40", "l40s"]),
     ("describe scheduler sar", ["sarathi", "sarathi_slo"]),
     ("describe router llu", ["llumnix"]),

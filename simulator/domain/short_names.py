@@ -36,14 +36,24 @@ def accelerator_named(text: str) -> Named:
     kin = [each for each in known if asked and _holds(_parts(each), asked)]
     if len(kin) == 1:
         return Named(kin[0])
-    plain = [each for each in kin if len(_parts(each)) <= MOST_PARTS and any(
-        part.startswith(FORM) for part in _parts(each))]
-    if len(plain) == 1:
-        return Named(plain[0], tuple(each for each in kin if each != plain[0]))
+    for plain in ([each for each in kin if _is_of_servers(each)], _shortest(kin)):
+        if len(plain) == 1:
+            return Named(plain[0], tuple(each for each in kin if each != plain[0]))
     if kin:
         raise InputErrors([f'"{text}" names {len(kin)} accelerators: expected one of {", ".join(kin)}'])
     path_of("hardware", text)                   # raises, with the nearest name
     return Named(text)
+
+
+def _is_of_servers(name: str) -> bool:
+    parts = _parts(name)
+    return parts[-1] == "server" or (len(parts) <= MOST_PARTS and any(part.startswith(FORM) for part in parts))
+
+
+def _shortest(cards: list[str]) -> list[str]:
+    """Return the names of the fewest parts: h20-96gb, not h20-3e-141gb."""
+    least = min((len(_parts(each)) for each in cards), default=0)
+    return [each for each in cards if len(_parts(each)) == least]
 
 
 def _holds(parts: list[str], asked: list[str]) -> bool:

@@ -38,6 +38,7 @@ def test_page_does_what_it_shows(page, reader):
     assert not told(reader.differences(page.read_text()))
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_tutorial_does_what_it_shows(tmp_path):
     pytest.importorskip("aiohttp", reason="`observe` needs the extra `observe`")

@@ -2,9 +2,9 @@
 import html
 import itertools
 import json
+import os
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -33,16 +33,6 @@ const bar=document.querySelector("div.sphinxsidebar").getBoundingClientRect();
 const text=document.querySelector("div.body").getBoundingClientRect();
 document.title=JSON.stringify([bar.right<=text.left+1&&bar.top<text.bottom,
 document.documentElement.scrollWidth<=innerWidth,worst.slice(0,5)])})</script>"""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    for library in ("sphinx", "myst_parser", "jupytext"):
-        pytest.importorskip(library, reason="the extra `docs` is not installed")
-    folder = tmp_path_factory.mktemp("site")
-    subprocess.run([sys.executable, "-m", "sphinx", "-q", "-E", "-b", "html", str(ROOT / "docs"), str(folder)],
-                   cwd=ROOT, check=True)
-    return folder
 
 
 def contrast(one, other):
@@ -89,7 +79,7 @@ def test_only_named_colours_are_used_in_the_dark():
 @pytest.mark.slow
 def test_code_keeps_contrast_in_the_dark(site):
     panel = dark_colours()["panel"]
-    style = (site / "_static/pygments_dark.css").read_text()
+    style = (site.folder / "_static/pygments_dark.css").read_text()
     found = re.findall(r"^\.highlight \.(\w+) \{ color: (#[0-9A-Fa-f]{6})", style, re.MULTILINE)
     colours = {colour.lower() for token, colour in found if token != "w"}       # blanks show none
 
@@ -99,8 +89,8 @@ def test_code_keeps_contrast_in_the_dark(site):
 
 @pytest.mark.slow
 def test_the_side_bar_stands_beside_the_text_from_900_px_on(site):
-    assert re.findall(r"\(max-width: (\d+)px\)", (site / "_static/alabaster.css").read_text()) == [str(WIDE - 1)]
-    assert (site / "_static/custom.css").read_text() == STYLE.read_text()
+    assert re.findall(r"\(max-width: (\d+)px\)", (site.folder / "_static/alabaster.css").read_text()) == [str(WIDE - 1)]
+    assert (site.folder / "_static/custom.css").read_text() == STYLE.read_text()
 
 
 @pytest.mark.slow
@@ -109,7 +99,7 @@ def test_the_side_bar_stands_beside_the_text_from_900_px_on(site):
 @pytest.mark.parametrize("width", [600, WIDE, 1600])
 @pytest.mark.parametrize("preference", ["dark", "light"])
 def test_pages_in_a_browser(site, tmp_path, page, width, preference):
-    is_beside, fits, worst = shown(site, tmp_path, page, width, preference)
+    is_beside, fits, worst = shown(site.folder, tmp_path, page, width, preference)
 
     assert is_beside is (width >= WIDE)
     assert fits
@@ -119,7 +109,7 @@ def test_pages_in_a_browser(site, tmp_path, page, width, preference):
 def shown(site, folder, page, width, preference):
     """Show a page; return what `PROBE` finds."""
     probed = site / page
-    probed = probed.with_name(f"{probed.name}.probed.html")
+    probed = probed.with_name(f"{probed.name}.{os.getpid()}.html")
     probed.write_text((site / f"{page}.html").read_text().replace("</head>", f"{PROBE}</head>"))
     found = subprocess.run(
         [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser",

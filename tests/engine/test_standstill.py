@@ -56,6 +56,7 @@ def test_a_replica_that_acts_at_one_instant_for_ever_stands_still(for_ever, tmp_
             "instant brought no tokens; that is a fault of the program") in printed.err
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_events_that_follow_each_other_at_one_instant_end_a_run(for_ever):
     recording = engine.record(

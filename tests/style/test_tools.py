@@ -29,8 +29,10 @@ LINTERS = {
     "pycodestyle": ["-c", CYTHON],
 }
 
+SLOW = ("cython_lint", "pycodestyle")
 
-@pytest.mark.parametrize("linter", sorted(LINTERS))
+
+@pytest.mark.parametrize("linter", ["ruff", *(pytest.param(name, marks=pytest.mark.ci) for name in SLOW)])
 def test_linter_finds_nothing(linter):
     pytest.importorskip(linter, reason="the linters come with the extra `test`")
 

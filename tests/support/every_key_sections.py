@@ -41,8 +41,8 @@ DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rat
 # A mixture whose experts are not loaded evenly; of which changes show.
 UNEVEN = MODELLED | {"model__name": "gpt-oss-20b", "topology__tensor_parallel": 2, "topology__expert_parallel": 2,
                      "engine__experts__popularity__distribution": "zipf", "engine__experts__popularity__s": 1.0}
-SHIFTING = UNEVEN | {"topology__replicas": 1, "engine__experts__popularity__drift_steps": 10,
-                     "latency__mfu_decode": 1e-4, "engine__experts__eplb__step_interval": 8}
+SHIFTING = UNEVEN | {"topology__replicas": 1, "engine__experts__popularity__drift_steps": 60,
+                     "latency__mfu_decode": 1e-4, "engine__experts__eplb__step_interval": 50}
 ON_ALL_RANKS = "expected false with topology.data_parallel = 1"
 OF_EXPERTS = {
     "engine.experts.all2all_backend": refuses("deepep_low_latency", "expected none with topology.data_parallel = 1",
@@ -51,12 +51,12 @@ OF_EXPERTS = {
     "engine.experts.popularity.distribution": refuses("uniform", 's goes with "zipf"', **UNEVEN),
     "engine.experts.popularity.s": predicts(0.5, 1.5, **UNEVEN),
     "engine.experts.popularity.file": refuses("no-such-file.csv", 'file goes with "file"', **UNEVEN),
-    "engine.experts.popularity.drift_steps": acts(7, 20, **SHIFTING),
+    "engine.experts.popularity.drift_steps": acts(40, 90, **SHIFTING),
     "engine.experts.popularity.seed": predicts(0, 1, **UNEVEN),
     "engine.experts.eplb.num_redundant_experts": acts(0, 2, "memory", **UNEVEN | {
         "engine__num_gpu_blocks": ABSENT, "engine__max_num_batched_tokens": 8192}),
-    "engine.experts.eplb.window_size": acts(1, 20, **SHIFTING),
-    "engine.experts.eplb.step_interval": acts(8, 20, **SHIFTING),
+    "engine.experts.eplb.window_size": acts(1, 50, **SHIFTING),
+    "engine.experts.eplb.step_interval": acts(50, 90, **SHIFTING),
     "engine.experts.eplb.use_async": acts(False, True, **SHIFTING),
     "engine.experts.dbo.enabled": refuses(True, ON_ALL_RANKS, **UNEVEN),
     **{f"engine.experts.dbo.{name}": refuses(7, ON_ALL_RANKS, **UNEVEN | {"engine__experts__dbo__enabled": True})

@@ -26,6 +26,21 @@ class Product(NamedTuple):
     is_quantized: bool = True
 
 
+class Matrix(NamedTuple):
+    """Linear projections of one name, which a checkpoint may quantise.
+
+    name : of their class: q, k, v, o, gate, up, down, ..., with a prefix where a part has several.
+    count : equal ones, as of experts.
+    """
+
+    name: str
+    outputs: int
+    inputs: int
+    count: float = 1
+
+    parameters = property(lambda self: self.outputs * self.inputs * self.count)
+
+
 class Small(NamedTuple):
     """Equal kernels between products that only move memory."""
 
@@ -37,13 +52,17 @@ class Small(NamedTuple):
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all parts: strict about unknown keys.
 
-    A kind defines `matrix_parameters(hidden)`, the weights of its linear projections, which quantisation shrinks;
-    `num_parameters(hidden)`, with biases, norms and other small tensors; `products(hidden)` and `small_operators`
-    between them; `between_kernels`, which only move memory, with the norms before the part; `inner_elements(hidden)` of
-    a token, alive at once inside; and `moved_elements(hidden)` of a token between products.
+    A kind defines `matrices(hidden)`, its linear projections, which quantisation shrinks; `num_parameters(hidden)`,
+    with biases, norms and other small tensors; `products(hidden)` and `small_operators` between them;
+    `between_kernels`, which only move memory, with the norms before the part; `inner_elements(hidden)` of a token,
+    alive at once inside; and `moved_elements(hidden)` of a token between products.
     """
 
     quantizes_output: ClassVar[bool] = False    # a kernel of its own quantises the inputs of its last product
+
+    def matrix_parameters(self, hidden: int) -> int:
+        """Count the weights of the linear projections."""
+        return sum(matrix.parameters for matrix in self.matrices(hidden))
 
     def split_widths(self) -> Iterator[tuple[str, int]]:
         """Yield name and width of dimensions that blocks of weights must fit."""

@@ -1,7 +1,7 @@
 """Gated DeltaNet of Qwen3-Next and Qwen3.5."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Positive, StateDtype, divide
+from simulator.domain.layers.base import Matrix, Positive, StateDtype, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
@@ -26,10 +26,11 @@ class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
         convolution = (2 * keys + values) * (self.conv_kernel - 1)
         return self.num_value_heads * self.key_head_dim * self.value_head_dim + convolution
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count projections q, k, v, gate, output, and two gates per value head."""
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections q, k, v; gate; two gates per value head; output."""
         keys, values = self._widths
-        return hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads)
+        return [Matrix("in_qkv", 2 * keys + values, hidden_size), Matrix("in_z", values, hidden_size),
+                Matrix("in_ba", 2 * self.num_value_heads, hidden_size), Matrix("out", hidden_size, values)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, convolution, decay and step biases, output norm."""

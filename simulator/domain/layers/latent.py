@@ -1,7 +1,7 @@
 """Multi-head latent attention (MLA), dense or sparse."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Count, Part, Positive, Product, divide
+from simulator.domain.layers.base import Count, Matrix, Part, Positive, Product, divide
 from simulator.domain.layers.mixers import Pass, SoftmaxAttention
 
 # An indexer keeps its keys in fp8, with one float32 scale for 128 elements (DeepSeek-V3.2, vLLM's indexer cache).
@@ -93,9 +93,14 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
         """Count the down-projections, which every tensor-parallel rank holds whole."""
         return hidden_size * (self.query_rank + self.kv_rank + self.rope_head_dim)
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the weights of the down, up and output projections."""
-        return sum(product.n * product.k for product in self.products(hidden_size))
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the down, up and output projections."""
+        queries = Matrix("q_b" if self.query_rank else "q", self.num_heads * self.head_dim,
+                         self.query_rank or hidden_size)
+        return [Matrix("q_a", self.query_rank, hidden_size), queries,
+                Matrix("kv_a", self.kv_rank + self.rope_head_dim, hidden_size),
+                Matrix("kv_b", self.num_heads * (self.nope_head_dim + self.value_head_dim), self.kv_rank),
+                Matrix("o", hidden_size, self.output_width)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, the norms of both latents, the indexer."""

@@ -1,7 +1,7 @@
 """Lightning attention of MiniMax."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Positive, divide
+from simulator.domain.layers.base import Matrix, Positive, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
@@ -14,9 +14,11 @@ class LightningAttention(RecurrentState, tag_field="kind", tag="lightning"):
     state_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
     output_width = property(lambda self: self.num_heads * self.head_dim)
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the projections q, k, v, output gate and output."""
-        return 5 * hidden_size * self.num_heads * self.head_dim
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections q, k, v; output gate; output."""
+        width = self.output_width
+        return [Matrix("in_qkv", 3 * width, hidden_size), Matrix("gate", width, hidden_size),
+                Matrix("out", hidden_size, width)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections and the output norm."""

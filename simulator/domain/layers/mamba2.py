@@ -1,7 +1,7 @@
 """Mamba-2 of Nemotron-H and Nemotron-3."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Positive, StateDtype, divide
+from simulator.domain.layers.base import Matrix, Positive, StateDtype, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
@@ -32,10 +32,10 @@ class Mamba2(RecurrentState, tag_field="kind", tag="mamba2"):
     output_width = property(lambda self: self.num_heads * self.head_dim)
     convolution = property(lambda self: (self._widths[1], self.conv_kernel))
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the projections in (gate, x, B, C, step per head) and out."""
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections in (gate, x, B, C, step per head) and out."""
         inner, convolved = self._widths
-        return hidden_size * (2 * inner + convolved + self.num_heads)
+        return [Matrix("in", inner + convolved + self.num_heads, hidden_size), Matrix("out", hidden_size, inner)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, convolution, norm, A, D, step bias a head."""

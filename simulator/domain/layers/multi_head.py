@@ -3,7 +3,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Count, Positive, divide
+from simulator.domain.layers.base import Count, Matrix, Positive, divide
 from simulator.domain.layers.mixers import SoftmaxAttention
 
 
@@ -39,12 +39,12 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
         """Elements of a token's queries and keys that have norms of their own."""
         return 0 if self.qk_norm == "none" else (self.num_heads + self.num_kv_heads) * self.head_dim
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the weights of the q, k, v and o projections."""
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections q (with its gate), k, v and o."""
         queries = self.num_heads * self.head_dim * (2 if self.output_gate else 1)
-        keys = self.num_kv_heads * self.head_dim
         values = 0 if self.key_is_value else self.num_kv_heads * self.value_dim
-        return hidden_size * (queries + keys + values + self.num_heads * self.value_dim)
+        return [Matrix("q", queries, hidden_size), Matrix("k", self.num_kv_heads * self.head_dim, hidden_size),
+                Matrix("v", values, hidden_size), Matrix("o", hidden_size, self.num_heads * self.value_dim)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections, biases, query and key norms, sinks."""

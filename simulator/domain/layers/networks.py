@@ -1,7 +1,7 @@
 """Feed-forward networks: dense, and mixtures of experts."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Count, Part, Positive, Product, Small, divide
+from simulator.domain.layers.base import Count, Matrix, Part, Positive, Product, Small, divide
 
 
 class Mlp(Part):
@@ -15,9 +15,11 @@ class Mlp(Part):
 
     num_matrices = property(lambda self: 3 if self.gated else 2)
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the weights of the projections."""
-        return self.num_matrices * hidden_size * self.intermediate_size
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections gate, up and down."""
+        width = self.intermediate_size
+        return [Matrix("gate", width * self.gated, hidden_size), Matrix("up", width, hidden_size),
+                Matrix("down", hidden_size, width)]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: projections and biases."""
@@ -80,10 +82,12 @@ class Moe(Part):
         """Count router, its bias and the shared gate; unquantised, on every rank."""
         return self.num_experts * (hidden_size + self.router_bias) + hidden_size * self.shared_expert_gate
 
-    def matrix_parameters(self, hidden_size: int) -> int:
-        """Count the weights of the projections of all experts, shared ones included."""
-        shared = self.shared_expert.matrix_parameters(hidden_size) if self.shared_expert else 0
-        return self.num_experts * self.expert.matrix_parameters(hidden_size) + shared
+    def matrices(self, hidden_size: int) -> list[Matrix]:
+        """Return the projections of all experts, shared ones with their own prefix."""
+        shared = self.shared_expert.matrices(hidden_size) if self.shared_expert else []
+        return [matrix._replace(name=f"experts.{matrix.name}", count=self.num_experts)
+                for matrix in self.expert.matrices(hidden_size)] + [
+                matrix._replace(name=f"shared.{matrix.name}") for matrix in shared]
 
     def num_parameters(self, hidden_size: int) -> int:
         """Count all weights: experts, shared experts, router."""

@@ -163,12 +163,14 @@ def send(plan: Plan, origin_ns: int, tell: Callable[[Seen, int], None], stops: C
         return sender.was_stopped, sender.first_ns or 0, source.ran_dry()
 
     open_many()
+    is_frozen = gc.get_freeze_count() > 0       # by the caller: these objects stay frozen
     gc.collect()
     gc.freeze()                 # existing objects are not scanned by the collector again and again
     try:
         return Sent(seen, *asyncio.run(run()))
     finally:
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
 
 
 def open_many() -> None:
