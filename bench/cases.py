@@ -11,6 +11,7 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
+from simulator.engine.hand_over.build import Split
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
@@ -148,8 +149,8 @@ def _apart(plan, decode_replicas):
     pool, front = plan.pools[0], plan.front
     pools = (replace(pool, name="prefill", role="prefill", replicas=pool.replicas - decode_replicas),
              replace(pool, name="decode", role="decode", replicas=decode_replicas))
-    hand_over = HandOverPlan((LINK, LINK), {(0, 1): Pair(TOKEN_BYTES)}, front, front, base_ns=400_000)
-    return replace(plan, pools=pools, hand_over=hand_over)
+    split = Split(HandOverPlan((LINK, LINK), {(0, 1): Pair(TOKEN_BYTES)}, front, front, base_ns=400_000))
+    return replace(plan, pools=pools, split=split)
 
 
 def _latency(backend, stages):

@@ -37,7 +37,7 @@ def finished(experiment, sink, run):
     told = [tables.table(name).tobytes() for name in ("requests", "replicas", "iterations")]
     if experiment.output.token_times:
         told += [part.tobytes() for part in tables.token_times()]
-    if run.kv_tiers is not None:
+    if "kv_tiers" in run.tables:
         told.append(tables.table("kv_tiers").tobytes())
     summary = summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment), None)
     return json_text(summary), told

@@ -127,7 +127,8 @@ def joined(pieces: Iterable[Piece], prepared: assemble.Prepared, sink) -> Run:
         "workload": workload, "parts": prepared.parts, "itl_ns": gaps, "complete": all(run["complete"] for run in runs),
         "stands_still": any(run["stands_still"] for run in runs),
         "clock_ns": max(run["clock_ns"] for run in runs),
-        "replicas": _by_replica(pieces, "replicas"), "kv_tiers": _tiers(pieces),
+        "replicas": _by_replica(pieces, "replicas"),
+        "tables": {name: _rows_of(pieces, name) for name in first["tables"]},
         "executions": _by_request(pieces, "executions"),
         "columns": {name: _by_request(pieces, name, "columns") for name in first["columns"]},
         "counts": added_up(run["counts"] for run in runs), "diagnosis": _sentences(runs)})
@@ -177,11 +178,9 @@ def _by_replica(pieces: list[Piece], name: str) -> np.ndarray:
     return whole
 
 
-def _tiers(pieces: list[Piece]) -> np.ndarray | None:
-    """Return the levels of the tiers, of each replica from its piece."""
-    if pieces[0].run["kv_tiers"] is None:
-        return None
-    found = [piece.run["kv_tiers"] for piece in pieces]
+def _rows_of(pieces: list[Piece], table: str) -> np.ndarray:
+    """Return the rows of a table with a column `replica`, those of each replica from its piece."""
+    found = [piece.run["tables"][table] for piece in pieces]
     return np.concatenate([rows[(piece.task.first <= rows["replica"]) & (rows["replica"] < piece.task.last)]
                            for piece, rows in zip(pieces, found, strict=True)])
 

@@ -40,7 +40,6 @@ class Run(msgspec.Struct):
         requests. given_way: preemptions in favour of waiting requests. adapters: {loads, reads, evictions}.
         speculation: {num_draft_tokens, num_invalid_spec_tokens, steps}: drafts that were verified; drafts rejected by
         grammars, where any may; number of verify steps with 0, 1, 2, ... accepted drafts.
-    kv_tiers : structured array (levels,), `records.KV_TIER`, each level of each replica; None: there are no KV tiers.
     executions : structured array (requests,), `records.EXECUTION`; None: they are not recorded.
     first_answer_ns : int64 (requests,), when the first token after each request's reasoning was seen, -1: there is
         none; None: no workload column marks reasoning. The results fill it in.
@@ -69,7 +68,6 @@ class Run(msgspec.Struct):
     transfers: np.ndarray | None = None
     transfer_counts: dict = {}
     lifecycle: np.ndarray | None = None
-    kv_tiers: np.ndarray | None = None
     counts: dict[str, object] = {}
     executions: np.ndarray | None = None
     first_answer_ns: np.ndarray | None = None

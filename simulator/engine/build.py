@@ -14,9 +14,6 @@ from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
-from simulator.engine.hand_over.build import hand_over_between, new_transfers, with_prefill_legs
-from simulator.engine.hand_over.plan import Ways
-from simulator.engine.hand_over.tier import RemoteTier
 from simulator.engine.operations.base import Operation
 from simulator.engine.operations.python_calls import PythonCalls
 from simulator.engine.output.legs import LegBook
@@ -30,7 +27,6 @@ from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
-from simulator.kv.tiers.multi import MultiTier
 from simulator.routing.base import RoutingContext
 from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
 
@@ -110,20 +106,21 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
     workload : simulator.workload.base.Workload; its `requests` are written to.
     """
-    legs = with_prefill_legs(workload, _leaves_a_token(workload, plan)) if plan.hand_over else workload
+    legs = plan.split.legs_of(workload, plan, gateway_of) if plan.split else workload
     departures = Departures(len(legs))
     gates = []
     for pool in plan.pools:
         gates.append(_delivery(pool, legs, hooks.recorder, departures, gates[0] if gates else None))
     shared = Shared(
-        workload=workload, content=Content(legs, _prompts_return(plan)), recorder=hooks.recorder,
+        workload=workload, recorder=hooks.recorder,
+        content=Content(legs, plan.split is not None and plan.split.prompts_return(plan)),
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
-        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.hand_over else None,
-        legs=LegBook(len(legs)) if plan.keeps_legs or plan.hand_over else None,
+        journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.split else None,
+        legs=LegBook(len(legs)) if plan.keeps_legs or plan.split else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
-        transfers=new_transfers(len(workload)) if plan.hand_over else None, stores={})
+        transfers=plan.split and plan.split.new_transfers(len(workload)), stores={})
     _prepare(hooks.recorder, plan, len(legs))
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
@@ -131,13 +128,12 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         hosts += [pool.host] * pool.places
     fleet = Fleet(replicas, hosts, legs, shared)
     _open_front_ends(fleet, plan)
-    gateways, gateway_of = _gateways(fleet, plan, shared)
-    operations = []
-    if plan.hand_over:
-        gateways, hand_over = hand_over_between(
-            fleet, gateways, plan, [*_entries(plan.pools)], partial(_gateway, fleet=fleet, plan=plan, shared=shared))
-        operations.append(hand_over)
-    operations += _operations(fleet, gateways, plan)
+    gateways = [_gateway(index, model, fleet, plan, shared, plan.front_of(model))
+                for index, model in enumerate(plan.models)]
+    if plan.split:
+        gateways = plan.split.gateways(fleet, gateways, plan, [*_entries(plan.pools)], partial(
+            _gateway, fleet=fleet, plan=plan, shared=shared))
+    operations = _operations(fleet, gateways, plan)
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
@@ -146,16 +142,20 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
-    if plan.hand_over or not source.is_fixed:
+    if plan.split or not source.is_fixed:
         fleet.act_in_halves()
-    return Cluster(fleet, gateways, gateway_of, operations, source, shared)
+    return Cluster(fleet, gateways, gateway_of(workload, plan.models), operations, source, shared)
 
 
 def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
-    """Return the operations of a plan; those that are written in Python are the last, as a single one."""
-    made = [make(fleet, gateways, plan) for make in plan.operations]
-    called = [each for each in made if not isinstance(each, Operation)]
-    return [each for each in made if isinstance(each, Operation)] + ([PythonCalls(fleet, called)] if called else [])
+    """Return the operations; those that are written in Python are the last, as a single one."""
+    called = []
+    for make in plan.operations:
+        made = make(fleet, gateways, plan)
+        (fleet.operations if isinstance(made, Operation) else called).append(made)
+    if called:
+        fleet.operations.append(PythonCalls(fleet, called))
+    return fleet.operations
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
@@ -192,12 +192,6 @@ def _prepare(recorder: Recorder, plan: ClusterPlan, num_requests: int) -> None:
             np.arange(pool.places, dtype=np.int32) % pool.ranks for pool in plan.pools]))
 
 
-def _prompts_return(plan: ClusterPlan) -> bool:
-    """Return whether a replica may get a prompt that it has computed before for the same request."""
-    return plan.hand_over is not None and bool(
-        plan.operations or plan.hand_over.either_leg or any(pool.role == "both" for pool in plan.pools))
-
-
 def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: int) -> bool:
     """Return whether bringing all replicas up to date at each look costs less than doing so with every event.
 
@@ -216,7 +210,7 @@ def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: in
 def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery: Delivery,
               first: int) -> list[Replica]:
     """Return the replicas of a pool, numbered from `first`; `workload` : with prefill legs, if there are any."""
-    make_tier, parameters = _tier_of(pool, plan, shared), pool.parameters
+    make_tier, parameters = plan.split.tier_of(pool, plan, shared) if plan.split else pool.tier, pool.parameters
     facts = pool.scheduler.facts(parameters)
     setup = ReplicaSetup(
         workload=workload, recorder=shared.recorder, observer=shared.observer, delivery=delivery,
@@ -254,26 +248,6 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     return replicas
 
 
-def _tier_of(pool: Pool, plan: ClusterPlan, shared: Shared):
-    """Return a factory of KVTier for the replicas of a pool; None: no tier."""
-    if not plan.hand_over:
-        return pool.tier
-    facts = pool.scheduler.facts(pool.parameters)
-    polls = not facts.notices_when_forming and (
-        plan.hand_over.notices_at_start or pool.tier is not None or facts.is_async)
-    if pool.is_in_lock_step and polls:
-        raise ValueError("ranks in lock step look for KV from other replicas at the end of a step, not while one "
-                         "executes")
-    ways = Ways(polls, reads=pool.role != "prefill" or plan.hand_over.either_leg,
-                names_blocks=plan.hand_over.either_leg or any(each.role == "both" for each in plan.pools),
-                needs_token=not facts.does_whole)
-    remote = partial(RemoteTier, shared.transfers, departures=shared.departures, ways=ways, plan=plan.hand_over)
-    if pool.tier is None:
-        return lambda workload: remote(workload.requests)
-    asks_both = plan.hand_over.order != "destination"       # SGLang's decode replicas query no tier for a prompt
-    return lambda workload: MultiTier(remote(workload.requests), pool.tier(workload), asks_both)
-
-
 def _scheduler(pool: Pool, context: ReplicaContext):
     """Return a scheduler of a pool; the compiled loop relies on the attributes checked here."""
     scheduler, name = pool.scheduler(pool.parameters, context), pool.scheduler.__name__
@@ -289,16 +263,11 @@ def _usable_blocks(pool: Pool, facts: SchedulerFacts) -> int:
     return pool.num_gpu_blocks - facts.blocks_held_back
 
 
-def _gateways(fleet: Fleet, plan: ClusterPlan, shared: Shared) -> tuple[list[Gateway], dict[int, int]]:
-    """Return a gateway for each served model, and the gateway's index for each model label."""
-    fronts = plan.front, plan.hand_over and plan.hand_over.prefill_front
-    gateways = [_gateway(index, model, fleet, plan, shared, fronts[model in plan.split_models])
-                for index, model in enumerate(plan.models)]
-    return gateways, _gateway_of(shared.workload, plan.models)
+def gateway_of(workload, models: list[str | None]) -> dict[int, int]:
+    """Return the index of the served model for each code of a model label.
 
-
-def _gateway_of(workload, models: list[str | None]) -> dict[int, int]:
-    """Return the index of the served model for each model label code of requests; code -1: no label."""
+    Code -1: no label.
+    """
     labels = [str(label) for label in workload.labels.get("model", ())]
     gateway_of = {labels.index(model): index for index, model in enumerate(models) if model in labels}
     if None in models:      # this pool serves all models without a pool of their own
@@ -309,19 +278,6 @@ def _gateway_of(workload, models: list[str | None]) -> dict[int, int]:
     return gateway_of
 
 
-def _leaves_a_token(workload, plan: ClusterPlan) -> np.ndarray:
-    """Return for each request whether its model has layers with states, and its prompt is short enough to be served."""
-    limits = []                 # by model: prompts below
-    for model in plan.models:
-        pools = [pool for pool in plan.pools if pool.model == model]
-        has_states = any(pool.layer_groups is not None and pool.layer_groups.has_states for pool in pools)
-        limits.append(min(pool.max_model_len for pool in pools) if has_states else 0)
-    gateway_of = _gateway_of(workload, plan.models)
-    codes, of_request = np.unique(workload.demands["model"], return_inverse=True)
-    limit = np.array([limits[gateway_of[code]] if code in gateway_of else 0 for code in codes.tolist()], np.int64)
-    return workload.requests["prompt_tokens"] < limit[of_request]
-
-
 def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, shared: Shared,
              front: GatewayPlan, router=None) -> Gateway:
     """Return a gateway for the requests of a model.
@@ -330,7 +286,7 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     router : chooses among the replicas; None: the router of `front`.
     """
     splits = model in plan.split_models
-    idle = () if not splits or plan.hand_over.either_leg else ("prefill",) if index >= plan.num_models else ("decode",)
+    idle = plan.split.idle_roles(index, plan) if splits else ()
     entries = [entry for entry in _entries(plan.pools)
                if plan.pools[entry.pool].model == model and plan.pools[entry.pool].role not in idle]
     view = LiveView(len(entries), [fleet.replicas[entry.replica] for entry in entries], shared,

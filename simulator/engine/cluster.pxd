@@ -23,7 +23,7 @@ cdef class Cluster:
     cdef void** _operations
     cdef int32_t _num_operations
     cdef int32_t* _gateway_of          # [model code + 1] of a request's model; -1: no pool serves it
-    cdef void* _hander_over             # the operation for KV transfer, borrowed; NULL: none
+    cdef void* _continuing              # the operation that continues requests at other replicas, borrowed; NULL: none
     cdef void* _handlers[NUM_KINDS]     # Operation of an event kind, borrowed; NULL: the cluster's own
     cdef Recorder _recorder
     cdef bint _names_models             # some request names its model
@@ -41,7 +41,7 @@ cdef class Cluster:
     cdef bint _gave_up_quietly          # that limit is _give_up_ns
     cdef object _plan                   # ClusterPlan
     cdef object _encoded_tokens         # int64 (requests,), embeddings encoded for each; None: there are no encoders
-    cdef object _tier_use               # structured array (requests,), `records.TIER_USE`; None: there are no KV tiers
+    cdef object _tier_use               # structured array (requests,), `records.TIER_USE`; None: there are no tiers
     cdef dict _stores                   # {name: Level} of KV that replicas share
     cdef object _observer               # called with every batch; None: no observer
     cdef int32_t _first, _last          # the replicas that are served; those of other parts of the cluster are not

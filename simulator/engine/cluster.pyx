@@ -82,8 +82,8 @@ cdef class Cluster:
         memset(self._handlers, 0, sizeof(self._handlers))
         for i, operation in enumerate(self.operations):
             self._operations[<int32_t>i] = <void*>operation
-            if operation.hands_over:
-                self._hander_over = <void*>operation
+            if operation.continues:
+                self._continuing = <void*>operation
             for kind in operation.kinds:
                 self._handlers[<int32_t>kind] = <void*>operation
         self._recorder, self._journeys, self._monitor = shared.recorder, shared.journeys, shared.monitor
@@ -185,12 +185,14 @@ cdef class Cluster:
                   stands_still=self._stands_still or any(replica.stands_still for replica in self.replicas),
                   replicas=self._replica_table(), itl_ns=self._recorder.gaps, journeys=self._journeys,
                   latency=provenance_of(self._plan.pools), diagnosis=diagnosis,
-                  legs=None if self.fleet.legs is None else self.fleet.legs.table(), kv_tiers=self._tier_table(),
+                  legs=None if self.fleet.legs is None else self.fleet.legs.table(),
                   counts=added_up(replica.rank.counts() for replica in self.replicas),
                   executions=self._recorder.executions and self._recorder.executions.table,
                   columns=self._columns(), limits=self._limits(), parts=self._plan.parts)
         for operation in self.operations:
             operation.report(run)
+        for part in run.parts:
+            part.report(run, self)
         described = REQUESTS | {name: column for part in run.parts for name, column in part.columns.items()}
         run.columns = {name: folded(values, len(self.workload), described[name].merge)
                        for name, values in run.columns.items()}
@@ -285,9 +287,9 @@ cdef class Cluster:
         while self.fleet.departures.any():      # again: a request passed on now may be refused at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
-                if self._hander_over != NULL and (
+                if self._continuing != NULL and (
                         row >= self._num_requests or self._requests[row].status < COMPLETED):
-                    (<Operation>self._hander_over).noticed(row, now_ns)
+                    (<Operation>self._continuing).noticed(row, now_ns)
                     continue
                 how = LEG_COMPLETED if self._requests[row].status == COMPLETED else LEG_ENDED
                 i = self._requests[row].replica
@@ -535,22 +537,15 @@ cdef class Cluster:
         schedulers = [(<Replica>replica).rank.scheduler for replica in self.replicas]
         return [(each.limits(), each.why_dropped()) for each in schedulers]
 
-    def _tier_table(self):
-        """Return statistics of the levels of all tiers; None: there are none."""
+    def tier_rows(self):
+        """Return (replica, row) of each level of the tiers; replica -1: a store that replicas share."""
         cdef Replica replica
         cdef ChunkStore store
         for store in self._stores.values():             # replicas notice ended writes only at their next use
             store.settle(self._end_of_time())
         found = [(replica.index, row) for replica in self.replicas if replica.scheduler.tier is not None
                  for row in replica.scheduler.tier.rows()]
-        found += [(-1, store.row()) for store in self._stores.values()]
-        if not found:
-            return None
-        table = np.zeros(len(found), records.KV_TIER)
-        for i, (index, row) in enumerate(found):
-            for name, value in ({"replica": index} | row).items():
-                table[i][name] = value
-        return table
+        return found + [(-1, store.row()) for store in self._stores.values()]
 
     def _columns(self):
         """Return the columns of /requests that replicas filled in, with values for prefill legs."""

@@ -28,7 +28,7 @@ class Pool(msgspec.Struct, frozen=True):
     host : time outside the accelerator.
     name : of the pool.
     model : label of the requests it serves; None: all requests.
-    role : "both", or "prefill" or "decode" alone, see `ClusterPlan.hand_over`.
+    role : "both", or "prefill" or "decode" alone, see `ClusterPlan.split`.
     replicas_per_node : number that share a node, and fail with it. nodes_per_unit : number that share a unit.
     cost_per_hour : of a replica, in any currency. accelerators : of a replica.
     behind_server : see `ReplicaContext`; False: the scheduler is driven directly.
@@ -141,8 +141,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     adds_up : record how long each request executed, if the recorder records iterations: they are simulated one
         by one.
     moves_requests : an operation moves requests between replicas.
-    hand_over : simulator.engine.hand_over.plan.HandOverPlan, for disaggregated prefill and decode; None: each replica
-        serves whole requests.
+    split : how requests are split into a prefill and a decode leg; None: each replica serves whole requests.
     parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
     models_with_embeddings : models with items that are encoded before requests are routed, by an operation; items of
         other models are encoded where prompts are computed, if anywhere.
@@ -165,7 +164,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     keeps_legs: bool = False
     adds_up: bool = False
     moves_requests: bool = False
-    hand_over: Any = None
+    split: Any = None
     models_with_embeddings: frozenset = frozenset()
     parts: tuple = ()
 
@@ -182,7 +181,11 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     @property
     def split_models(self) -> set[str | None]:
         """Models with requests that may be split into a prefill and a decode leg."""
-        return {pool.model for pool in self.pools if self.hand_over and pool.role != "both"}
+        return {pool.model for pool in self.pools if self.split and pool.role != "both"}
+
+    def front_of(self, model: str | None) -> GatewayPlan:
+        """Return the settings of the first gateway of a model."""
+        return self.split.settings.prefill_front if model in self.split_models else self.front
 
 
 class Hooks(msgspec.Struct, frozen=True):

@@ -19,7 +19,6 @@ from simulator.domain.run import Run
 from simulator.results import tables
 from simulator.results.event_text import EventText
 from simulator.results.gateway_trace import GATEWAY, STAY_EVENTS, STAY_TEXT, GatewayStays, incident_events, move_events
-from simulator.results.hand_over import transfer_events
 from simulator.results.journeys import journeys_of
 from simulator.results.trace_window import TraceWindow
 from simulator.results.uptime import incidents_of
@@ -114,7 +113,6 @@ class ChromeTrace:
             self._write_requests(run, first + np.flatnonzero(has_come), stays)
         self._write_texts(incident_events(incidents_of(run), self._window))
         self._write_texts(move_events(run, self._window))
-        self._write_texts(transfer_events(run, self._window))
         for part in run.parts:
             self._write_texts(part.events(run, self._window))
         outside = "" if (requests["replica"] >= 0).all() else "not routed"

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results import cluster, hand_over
+from simulator.results import cluster
 from simulator.results.cut import cut_notes, unsent_notes
 from simulator.results.distributions import distribution, weighted_distribution_ms
 from simulator.results.finish import cut_short
@@ -61,7 +61,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **load_of(whole, journeys, run),
         **latencies(completed_of(requests)),
         **metrics_of(run),
-        **hand_over.metrics_of(run),
         "itl_ms": weighted_distribution_ms(run.itl_ns),
         "not_completed": not_completed(requests),
         **cluster.gateway(journeys),
@@ -69,7 +68,6 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         **preemptions(run),
         "kv_cache": kv_cache(run.replicas),
         "prefix_cache": prefix_cache(run.replicas),
-        **kv_tiers(run),
         **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
         "fairness": cluster.fairness(whole, rates.events),
         **_by_machine(whole, pools),
@@ -207,20 +205,6 @@ def prefix_cache(replicas: np.ndarray) -> dict[str, float | int]:
     hit_tokens = int(replicas["prefix_hit_tokens"].sum())
     return {"query_tokens": query_tokens, "hit_tokens": hit_tokens,
             "hit_rate": hit_tokens / query_tokens if query_tokens else 0.0}
-
-
-def kv_tiers(run: Run) -> dict[str, list[dict]]:
-    """Return the counters of each level of the KV tiers, summed over replicas.
-
-    Empty where there are none.
-    """
-    if run.kv_tiers is None:
-        return {}
-    levels = [run.kv_tiers[run.kv_tiers["level"] == level] for level in np.unique(run.kv_tiers["level"])]
-    names = [name for name in run.kv_tiers.dtype.names if name not in ("replica", "level", "waited_ns")]
-    return {"kv_tiers": [
-        {"level": int(rows["level"][0]), **{name: rows[name].sum().item() for name in names},
-         "waited_s": int(rows["waited_ns"].sum()) / 1e9} for rows in levels]}
 
 
 def breakdown(run: Run, whole: Run, column: str, verdicts: Verdicts, is_cut: np.ndarray, rates: Rates) -> dict:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from simulator import registry
-from simulator.domain.columns import TABLES, Column
+from simulator.domain.columns import Column
 from simulator.errors import nearest
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
@@ -79,7 +79,6 @@ _REPLICA = {
 COSTS = keys_of("currency", cost_per_hour="of the whole pool or type", cost="over the run")
 _POOL = {**keys_of(replicas="of the pool", requests="sent to it", completed="completed by it"),
          **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **COSTS}
-_TIERS = {name: column for name, column in TABLES["kv_tiers"].items() if name not in ("replica", "waited_ns")}
 
 SUMMARY: dict[str, Column] = {
     **keys_of(schema="version of this layout", name="of the experiment", seed="of the experiment",
@@ -105,14 +104,6 @@ SUMMARY: dict[str, Column] = {
     **keys_of(deadlines__given="requests with a deadline", deadlines__missed="not completed by their deadline"),
     **keys_of("tokens", encoder__item_tokens="of images of scheduled requests",
             encoder__encoded_tokens="computed ones of item_tokens"),
-    **keys_of(kv_transfer__count="hand-overs that ended", kv_transfer__failed="hand-overs that failed",
-            kv_transfer__cancelled="hand-overs of requests that were gone", kv_transfer__expired="leases that ran out",
-            kv_transfer__local="requests that one replica did whole",
-            kv_transfer__peak_concurrent="hand-overs under way at once, at most",
-            kv_transfer__mean_depth_at_start="under way when one begins, itself included, on average"),
-    **keys_of("B", kv_transfer__bytes="moved"),
-    **keys_of("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
-            kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end"),
     **keys_of(not_completed__requests="arrived and not completed", not_completed__streamed="with a first token",
             not_completed__in_itl="with a second token, so with gaps in itl_ms"),
     **keys_of("tokens", not_completed__output_tokens="output tokens of uncompleted requests"),
@@ -128,7 +119,6 @@ SUMMARY: dict[str, Column] = {
             preemptions_by_cause__places="for places of waiting requests",
             preemptions_by_cause__blocks="since KV blocks ran out"),
     **_KV_CACHE,
-    **below("kv_tiers[]", {**_TIERS, **keys_of("s", waited_s="requests waited for loads, summed")}),
     **{f"by_{label}.NAME.{name}": column for label in ("slo_class", "tenant", "model")
        for name, column in _OF_A_LABEL.items()},
     **keys_of(fairness="Jain's index of the output tokens of tenants; null: no tenants"),

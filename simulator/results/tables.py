@@ -26,8 +26,6 @@ NO_REPLICA = -1
 
 def why_absent(name: str) -> str:
     """Say why there is no table of that name."""
-    if name == "kv_tiers":
-        return "there is no [kv_tiers]"
     if name == "legs":
         return "each request stayed at one replica, see /requests"
     owner = next((part for part in registry.parts() if name in part.tables), None)
@@ -149,6 +147,6 @@ def shown(rows: np.ndarray) -> np.ndarray:
 
 def further(run) -> dict[str, np.ndarray]:
     """Return the tables that are complete at the end of a run, and optional."""
-    found = {"lifecycle": run.lifecycle, "legs": run.legs, "kv_tiers": run.kv_tiers} | run.tables
+    found = {"lifecycle": run.lifecycle, "legs": run.legs} | run.tables
     found = {name: shown(rows) for name, rows in found.items() if rows is not None}
     return {name: found[name] for name in (*columns.TABLES, *found) if name in found}

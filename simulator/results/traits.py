@@ -3,7 +3,6 @@ import numpy as np
 
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results import hand_over
 from simulator.results.distributions import distribution
 from simulator.results.token_times import TokenTimes
 from simulator.workload.base import Workload
@@ -28,7 +27,7 @@ DERIVED = {
 COLUMNS = dict.fromkeys(("rank", "due_ns", "expected_tokens", "reasoning_tokens", "first_answer_ns", "num_images",
                          "image_tokens", "encoded_tokens", "loaded_tokens", "stored_tokens"), "i4") | {
     "encoded_tokens": "i8", "execution_ns": "i8", "preempted_ns": "i8", "prefill_replica": "i4",
-    **dict.fromkeys(hand_over.COLUMNS, "i8"),
+    **dict.fromkeys(("prefill_done_ns", "transfer_start_ns", "transfer_end_ns", "transfer_bytes"), "i8"),
     "due_ns": "i8"} | {name: kind for name, (kind, _) in DERIVED.items()}
 
 
@@ -44,7 +43,6 @@ def traits_of(run: Run) -> dict[str, np.ndarray]:
     found |= {name: values for name, (_, values_of) in DERIVED.items() if (values := values_of(run)) is not None}
     if run.executions is not None:
         found |= {name: run.executions[name] for name in ("execution_ns", "preempted_ns")}
-    found |= hand_over.columns_of(run)
     found |= run.columns
     return {name: found[name] for name in (*COLUMNS, *run.columns) if name in found}
 

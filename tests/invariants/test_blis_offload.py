@@ -19,7 +19,7 @@ def with_offload(data, seed):
 
 def assert_sound(cluster, run):
     """Check what holds at the end."""
-    tiers, requests = run.kv_tiers, run.workload.requests
+    tiers, requests = run.tables["kv_tiers"], run.workload.requests
     assert not run.diagnosis
     assert (requests["status"] >= records.COMPLETED).all()
     for replica in cluster.replicas:
@@ -41,7 +41,7 @@ def test_blocks_that_move(tmp_path, first):
         (cluster, fast), (_, slow) = serve(data, True), serve(data, False)
         assert_sound(cluster, fast)
         assert (fast.workload.requests == slow.workload.requests).all()
-        assert (fast.kv_tiers == slow.kv_tiers).all()
+        assert (fast.tables["kv_tiers"] == slow.tables["kv_tiers"]).all()
         assert fast.clock_ns == slow.clock_ns
-        loaded += int(fast.kv_tiers["loaded_chunks"].sum())
+        loaded += int(fast.tables["kv_tiers"]["loaded_chunks"].sum())
     assert loaded > 0

@@ -165,7 +165,7 @@ class Watch:
         self.cluster, self.most_held = None, 0
 
     def scheduled(self, replica):
-        (hand_over,) = (each for each in self.cluster.operations if each.hands_over)
+        (hand_over,) = (each for each in self.cluster.operations if each.continues)
         hand_over.check()
         self.most_held = max(self.most_held, len(hand_over.leases.on()))
         seen = set()

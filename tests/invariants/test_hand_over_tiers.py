@@ -19,7 +19,7 @@ from support.kv_tiers import random_tiers, serve
 
 PROTOCOLS = {"nixl": ("prompt",), "nixl_push": ("prompt",), "mooncake": ("prompt", "chunk"),
              "sglang": ("chunk", "prompt")}
-TABLES = ("requests", "transfers", "kv_tiers", "columns", "legs")
+TABLES = ("requests", "transfers", "tables", "columns", "legs")
 
 
 def random_pools(rng, tiers):
@@ -74,7 +74,7 @@ def assert_sound(cluster, run, *, ends_early=False):
 
     ends_early : blocks may still be kept, and prefill legs run of those who gave up.
     """
-    tiers = run.kv_tiers
+    tiers = run.tables["kv_tiers"]
     assert run.complete
     assert (run.workload.requests["status"] >= records.COMPLETED).all()     # nobody is lost
     for replica in cluster.replicas:                # free + owned + held + loading = usable, and all are free
@@ -86,7 +86,7 @@ def assert_sound(cluster, run, *, ends_early=False):
     assert (tiers["started"] == tiers["stores"] + tiers["loads"] + tiers["cancelled"] + tiers["underway"]).all()
     assert (tiers["used_chunks"] <= tiers["capacity_chunks"]).all()
     assert (tiers["loaded_chunks"] <= tiers["hit_chunks"]).all()
-    (hand_over,) = (each for each in cluster.operations if each.hands_over)
+    (hand_over,) = (each for each in cluster.operations if each.continues)
     hand_over.check()
     if not ends_early:
         assert hand_over.started == hand_over.completed + hand_over.failed + hand_over.cancelled
@@ -183,7 +183,7 @@ def test_the_cases_are_worth_running():
     for seed in range(60):
         _, run = serve(random_experiment(seed, fails=seed % 2 == 1), True)
         for name in totals:
-            totals[name] += int(run.kv_tiers[name].sum())
+            totals[name] += int(run.tables["kv_tiers"][name].sum())
         moved += run.transfer_counts["count"]
         failed += run.transfer_counts["failed"] + run.transfer_counts["cancelled"]
         preempted += int(run.workload.requests["preemptions"].sum())

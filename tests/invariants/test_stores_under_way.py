@@ -6,7 +6,7 @@ import pytest
 
 from support.kv_tiers import GIB, serve
 
-TABLES = ("kv_tiers", "columns", "replicas", "legs")
+TABLES = ("tables", "columns", "replicas", "legs")
 
 
 def random_experiment(seed):

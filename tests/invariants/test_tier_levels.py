@@ -35,7 +35,7 @@ def random_experiment(seed):
 
 def assert_sound(cluster, run):
     """Check what holds when all is over."""
-    tiers = run.kv_tiers
+    tiers = run.tables["kv_tiers"]
     assert run.complete
     assert (run.workload.requests["status"] >= records.COMPLETED).all()     # nobody is lost
     for replica in cluster.replicas:                # free + owned + held + loading = usable, and all are free
@@ -60,5 +60,5 @@ def test_levels_below_the_host(seed):
 
     assert_sound(cluster, fast)
     assert (fast.workload.requests == slow.workload.requests).all()
-    assert (fast.kv_tiers == slow.kv_tiers).all()
+    assert (fast.tables["kv_tiers"] == slow.tables["kv_tiers"]).all()
     assert fast.clock_ns == slow.clock_ns

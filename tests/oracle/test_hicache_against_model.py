@@ -111,11 +111,11 @@ def compare(folder, seed, has_store):
                          "cached_tokens": [each.cached for each in requests]}.items():
         assert found[name].tolist() == values, (seed, name)
     assert run.columns["loaded_tokens"].tolist() == [each.loaded for each in requests], seed
-    host = run.kv_tiers[0]
+    host = run.tables["kv_tiers"][0]
     assert host["hit_chunks"] == sim.hits // keys["page"]
     assert host["refusals"] == sim.tree.refused + sim.declined
     assert host["waited_ns"] == sim.waited_ns
-    return run.kv_tiers
+    return run.tables["kv_tiers"]
 
 
 @pytest.mark.parametrize("has_store", [False, True])

@@ -32,6 +32,12 @@ FEATURES = {
         "engine/operations/expert_shifts.pyx", "engine/operations/shift_plan.py"}),
     "ranks": (r"\bDataParallel\b|engine\.data_parallel\b(?!\])|LOCK_STEP|\branks_of\(|\bLockStep\b|\bRankFront\b", {
         "engine/ranks.py", "engine/replica/lock_step.pyx", "engine/replica/lock_step_group.pyx"}),
+    "kv_tiers": (r"kv_tiers|KvTiers|KV_TIER", set()),
+    "disaggregation": (r"kv_transfer\b(?!\])|KvTransfer|\bhand_over|HandOver|[Dd]isaggregation\b|pd_node_ratio", {
+        "results/hand_over.py", *(f"engine/hand_over/{file}" for file in (
+            "build.py", "journeys.py", "leases.pxd", "leases.pyx", "operation.pxd", "operation.pyx", "pairing.pxd",
+            "pairing.pyx", "plan.py", "settings.py", "tier.pxd", "tier.pyx", "transport.pxd", "transport.pyx",
+            "wire.pxd", "wire.pyx"))}),
     "adapters": (r"\bLORA\b|engine\.lora|with_adapters|[.\"]adapters\b|adapters__|\bAdapters\b",
                  {"workload/adapters.py"}),
     "speculation": (r"[Ss]peculati(on|ve)|DRAFT_MODEL|has\.DRAFTS|DraftCounts|GrammarDrafts", {

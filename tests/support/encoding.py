@@ -48,7 +48,7 @@ def _whole_requests(seed, rng):
     latency.set_host(scenario.host.iteration_us, 0.0)
     return scenario.workload, {"roles": (("both", rng.choice([1, 2, 3])),), "parameters": scenario.parameters,
                                "latency": latency, "cache": scenario.cache | {"host": scenario.host},
-                               "hand_over": None}
+                               "split": None}
 
 
 def random_items(workload, rng):

@@ -13,6 +13,7 @@ from simulator.domain.layer_groups import LayerGroup, LayerGroups
 from simulator.domain.protocols import HABITS
 from simulator.engine.build import build
 from simulator.engine.encoders.build import encoders_before
+from simulator.engine.hand_over.build import Split
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
@@ -93,14 +94,14 @@ def serve(workload, roles=("prefill", "decode"), *, parameters=None, latency=Non
         given |= {"operations": (partial(encoders_before, encode), *given.get("operations", ())),
                   "models_with_embeddings": frozenset(pool.model for pool in encode.pools), "keeps_journeys": True}
     sink, made = _Sink(), replace(workload, requests=workload.requests.copy())
-    cluster = build(made, ClusterPlan(pools, FRONT, **{"hand_over": settings} | given),
+    cluster = build(made, ClusterPlan(pools, FRONT, **{"split": Split(settings)} | given),
                     Hooks(recorder=Recorder(sink, iterations=True, tokens=True), observer=observer))
     if observer is not None:
         observer.cluster = cluster
     run = cluster.run()
     return Outcome(made.requests, run.transfers, run.legs, sink.iteration_rows, run.replicas, run,
                    {row: [each / MS for each in times] for row, times in sink.token_times.items()}, cluster,
-                   next((each for each in cluster.operations if each.hands_over), None), settings)
+                   next((each for each in cluster.operations if each.continues), None), settings)
 
 
 def scheduler_of(parameters):

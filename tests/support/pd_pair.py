@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simulator import debug
 from simulator.domain import records
+from simulator.engine.hand_over.build import Split
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.linear import Linear
@@ -60,7 +61,7 @@ def run(description, fast_forward=True, details=True, late=()):
     latency = Linear(scenario.prices)
     pools = tuple(
         Pool(Vllm, side.parameters, latency, name=name, role=name, **side.cache) for name, side in sides.items())
-    plan = ClusterPlan(pools, _front(), hand_over=_hand_over(description, pools[1].block_size, local),
+    plan = ClusterPlan(pools, _front(), split=_split(description, pools[1].block_size, local),
                        fast_forward=fast_forward)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
     recording = debug.record(workload, plan, details=details)
@@ -111,18 +112,18 @@ def _front():
     return GatewayPlan(RoundRobin, RoundRobinParameters())
 
 
-def _hand_over(description, block_size, local):
+def _split(description, block_size, local):
     times = description.get("pd", {})
     transfer = times.get("transfer", {})
     block_ns = nanoseconds(transfer.get("per_block", 0.0))
     port = Port(outer_bytes_per_s=block_size / block_ns * 1e9 if block_ns else 1e30)
     groups = len(description["options"].get("groups") or ())
     pair = Pair(token_bytes=1.0, block_bytes=(float(block_size),) * groups)
-    return HandOverPlan(
+    return Split(HandOverPlan(
         (port, port), {(0, 1): pair}, _front(), _front(), Declared, local,
         contention="fifo" if transfer.get("fifo", True) else "none", base_ns=nanoseconds(transfer.get("base", 0.0)),
         hop_ns=nanoseconds(times.get("route", 0.0)), notice_ns=nanoseconds(times.get("notify", 0.0)),
-        notices_at_start=True)
+        notices_at_start=True))
 
 
 def _kept(steps, ids, block_size, side):

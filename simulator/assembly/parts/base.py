@@ -92,6 +92,9 @@ class Part:
         """
         return None
 
+    def report(self, run, cluster) -> None:
+        """Add results of a finished Cluster to its Run."""
+
     def events(self, run, window) -> Iterable[str]:
         """Return events of trace.json; `window` : results.trace_window.TraceWindow."""
         return ()

@@ -1,6 +1,6 @@
 """Prefill and decode pools, [kv_transfer] and [cluster.disaggregation]: keys, plan of KV transfer."""
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,9 @@ from simulator.assembly.site import Site
 from simulator.config.experiment import LegRouting, Section
 from simulator.domain.kv_transfer import KvTransfer
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.results.hand_over import columns_of, metrics_of, transfer_events
+from simulator.results.measured import measured_part
+from simulator.results.summary_keys import DISTRIBUTION, keys_of
 
 
 class Disaggregation(Section, kw_only=True):
@@ -47,6 +50,17 @@ class PrefillDecode(Part):
             "SimAI's key, instead of [[pools]]: share of the replicas, rounded down, that form a pool with role = "
             "\"prefill\"; the other replicas form a pool with role = \"decode\"; 1: every replica does both"))]}
     conflicts = CONFLICTS
+    summary_before = "itl_ms"
+    summary_keys = {
+        **keys_of(
+            kv_transfer__count="hand-overs that ended", kv_transfer__failed="hand-overs that failed",
+            kv_transfer__cancelled="hand-overs of requests that were gone", kv_transfer__expired="leases that ran out",
+            kv_transfer__local="requests that one replica did whole",
+            kv_transfer__peak_concurrent="hand-overs under way at once, at most",
+            kv_transfer__mean_depth_at_start="under way when one begins, itself included, on average"),
+        **keys_of("B", kv_transfer__bytes="moved"),
+        **keys_of("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
+                  kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end")}
     transfer = None
 
     @staticmethod
@@ -85,7 +99,22 @@ class PrefillDecode(Part):
 
     def plan(self, plan, sink):
         """See Part."""
-        return replace(plan, hand_over=self.transfer)
+        if self.transfer is None:
+            return plan
+        from simulator.engine.hand_over.build import Split
+
+        return replace(plan, split=Split(self.transfer))
+
+    def report(self, run, cluster) -> None:
+        """See Part."""
+        run.columns |= columns_of(run)
+
+    def events(self, run, window) -> Iterable[str]:
+        return transfer_events(run, window)
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part."""
+        return metrics_of(measured_part(run))
 
 
 def prefill_replicas(replicas: int, ratio: float, upstream_compat: bool = False) -> int:

@@ -1,14 +1,18 @@
-"""KV tiers beyond GPU memory, [kv_tiers]: keys, conflicts."""
+"""KV tiers beyond GPU memory, [kv_tiers]: keys, conflicts, table and summary of the levels."""
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from msgspec import Meta
 
 from simulator.assembly.parts import features as used
-from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.base import Part, Rows
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Feature, Place
 from simulator.config.experiment import Section
 from simulator.config.scorers import policies_of
+from simulator.domain import records
+from simulator.domain.columns import KV_TIERS
+from simulator.results.summary_keys import below, keys_of
 
 
 class KvTiers(Section, kw_only=True):
@@ -106,3 +110,27 @@ class Tiers(Part):
         Conflict(used.KV_TIERS, has.SHARED_CONTEXT, "tiers do not support blocks with tokens on several ranks"),
         Conflict(used.KV_TIERS, has.DIVIDED_PROMPTS, "tiers do not support KV that all ranks keep"),
     )
+    tables = {"kv_tiers": Rows(records.KV_TIER, "there is no [kv_tiers]")}
+    summary_before = "by_slo_class"
+    summary_keys = below("kv_tiers[]", {
+        **{name: column for name, column in KV_TIERS.items() if name not in ("replica", "waited_ns")},
+        **keys_of("s", waited_s="requests waited for loads, summed")})
+
+    def report(self, run, cluster) -> None:
+        """See Part: the levels of all tiers."""
+        if found := cluster.tier_rows():
+            run.tables["kv_tiers"] = table = np.zeros(len(found), records.KV_TIER)
+            for i, (replica, row) in enumerate(found):
+                for name, value in ({"replica": replica} | row).items():
+                    table[i][name] = value
+
+    def summary(self, run, summary: dict) -> dict:
+        """Return the counters of each level, summed over replicas."""
+        table = run.tables.get("kv_tiers")
+        if table is None:
+            return {}
+        levels = [table[table["level"] == level] for level in np.unique(table["level"])]
+        names = [name for name in table.dtype.names if name not in ("replica", "level", "waited_ns")]
+        return {"kv_tiers": [
+            {"level": int(rows["level"][0]), **{name: rows[name].sum().item() for name in names},
+             "waited_s": int(rows["waited_ns"].sum()) / 1e9} for rows in levels]}

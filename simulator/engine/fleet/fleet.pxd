@@ -74,7 +74,7 @@ cdef class Fleet:
     cdef int64_t* shifts_ns             # [replica] see HostParameters.shift_ns
     cdef bint shifts_differ             # some request has a deadline, and `shifts_ns` differ
     cdef public object mover            # Migration, for operations that empty a replica; None: requests are never moved
-    cdef public object hand_over        # HandOver, for operations that take requests off replicas; None: no KV transfer
+    cdef readonly list operations       # Operation, in order; each is notified when others act on replicas
     cdef readonly object workload       # from which requests and demands are borrowed
     cdef readonly object shared         # build.Shared, owner of the objects shared by the cluster
     cdef int64_t _num_rows              # all of the workload

@@ -146,7 +146,8 @@ cdef class Fleet:
         cdef ReplicaEntry* entry
         self.replicas = list(replicas)
         self.num_replicas = len(self.replicas)
-        self.workload, self.shared, self._views, self.front_ends = workload, shared, [], []
+        self.workload, self.shared = workload, shared
+        self.operations, self._views, self.front_ends = [], [], []
         self._num_rows, self.num_clients = len(requests), len(requests) - workload.num_prefill_legs
         self.entries = <ReplicaEntry*>calloc(self.num_replicas, sizeof(ReplicaEntry))
         self.shifts_ns = <int64_t*>calloc(self.num_replicas, sizeof(int64_t))

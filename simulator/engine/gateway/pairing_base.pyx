@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 
 cdef class PairingBase:
-    """Base of `hand_over.pairing.Pairing`; gateways and pairings refer to each other."""
+    """Base of pairings of two gateways, which refer to each other."""
 
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
         return 0

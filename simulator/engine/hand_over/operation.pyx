@@ -51,14 +51,14 @@ cdef inline void forget(Transfer* it) noexcept nogil:
 cdef class HandOver(Operation):
     """All KV transfers of a cluster.
 
-    fleet, gateways : arguments of all operations. plan : ClusterPlan, with a `hand_over`. network : plan.Network.
+    fleet, gateways : arguments of all operations. plan : ClusterPlan, with a `split`. network : plan.Network.
     """
 
     def __init__(self, Fleet fleet, gateways, plan, network):
         cdef Transfer[::1] rows
         cdef Replica replica
-        settings = plan.hand_over
-        self.kinds, self.hands_over = (HAND_OVER, TRANSFER, LEASE), True
+        settings = plan.split.settings
+        self.kinds, self.continues = (HAND_OVER, TRANSFER, LEASE), True
         self._fleet, self._gateways, self._pairings, self._watchers = fleet, list(gateways), [], []
         self._requests, self._num_clients = fleet.requests, <int32_t>fleet.num_clients
         self.transport = Transport(network, settings.contention, settings.base_ns, settings.resolution_ns)
@@ -72,7 +72,6 @@ cdef class HandOver(Operation):
         self._has_leases = self._order == SOURCE_FIRST and self._place == ASKED_FOR and not self._pushes
         self.leases = Leases(fleet.num_replicas, settings.lease_ns, settings.heartbeat_ns, settings.extension_ns)
         self._awaited_ns = self._awaited_lease_ns = NEVER_NS
-        fleet.hand_over = self
         self.table = fleet.shared.transfers
         rows = self.table
         self._transfers = &rows[0] if len(self.table) else NULL
@@ -568,6 +567,10 @@ cdef class HandOver(Operation):
         return 0
 
     # ---- replicas that fail, or are removed
+
+    def holds(self, int32_t replica):
+        """See Operation: while it keeps KV under a lease."""
+        return self.leases.holds(replica)
 
     def watch(self, watcher):
         """Call watcher(replica, now_ns) from now on when a replica has less to do for others."""

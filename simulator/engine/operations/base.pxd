@@ -14,8 +14,8 @@ cdef class Operation:
     cdef int handle(self, const Event* event) except -1 nogil
 
     # A prefill leg has left its replica, or a replica has allocated blocks for a request's KV, which can be sent now.
-    # Called on the one operation for KV transfer.
-    cdef readonly bint hands_over
+    # Called on the one operation that `continues` requests at other replicas.
+    cdef readonly bint continues
     cdef int noticed(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # A request's last leg has ended and it has left the cluster, for any reason: LEG_COMPLETED, or LEG_ENDED with the

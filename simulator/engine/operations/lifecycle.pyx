@@ -173,8 +173,7 @@ cdef class Lifecycle:
         if place.stage != DRAINING:
             return 0
         for rank in place.ranks:
-            if rank.in_flight > 0 or (self._fleet.hand_over is not None
-                                      and self._fleet.hand_over.leases.holds(rank.replica.index)):
+            if rank.in_flight > 0 or any([each.holds(rank.replica.index) for each in self._fleet.operations]):
                 return 0
         self.enter(place, now_ns, OFF)
         for rank in place.ranks:

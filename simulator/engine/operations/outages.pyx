@@ -118,13 +118,13 @@ cdef class Outages:
         elif stops:
             place.replica.halt(now_ns)
             self._fleet.touched(place.replica.index)
-            if self._fleet.hand_over is not None:
-                self._fleet.hand_over.cut_off(place.index, now_ns)
+            for operation in self._fleet.operations:
+                operation.cut_off(place.index, now_ns)
             place.outage = Outage(now_ns, failure)
         if failure.kind == "stop":
             place.outage.loses_kv, place.outage.failure = True, failure
-            if self._fleet.hand_over is not None:
-                self._fleet.hand_over.loses_kv(place.index)
+            for operation in self._fleet.operations:
+                operation.loses_kv(place.index)
         self._lifecycle.note(place, now_ns, FAILURE)
         return stops
 
@@ -164,8 +164,8 @@ cdef class Outages:
             for row in scheduler.running_rows() + scheduler.held_rows() + scheduler.waiting.rows():
                 self._count_downtime(row, outage.since_ns, now_ns)
         place.replica.resume(outage.since_ns, now_ns)
-        if self._fleet.hand_over is not None:
-            self._fleet.hand_over.is_heard_again(place.index, now_ns)
+        for operation in self._fleet.operations:
+            operation.is_heard_again(place.index, now_ns)
         self._fleet.touched(place.replica.index)
 
     def _notice(self, stopped, now_ns):
@@ -234,8 +234,8 @@ cdef class Outages:
         cdef bint is_retried
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
-        if self._fleet.hand_over is not None:       # its prefilled KV kept for decode replicas is lost
-            self._fleet.hand_over.loses_kv(place.index)
+        for operation in self._fleet.operations:    # its prefilled KV kept for decode replicas is lost
+            operation.loses_kv(place.index)
         place.replica.evacuate(&self._rows)
         self._fleet.touched(place.replica.index)
         for i in range(self._rows.size):
@@ -265,8 +265,8 @@ cdef class Outages:
         cdef Gateway gateway = place.gateway
         if place.second is not None and self._fleet.gateway_of(row) == place.second.index:
             gateway = place.second
-        if self._fleet.hand_over is not None:
-            self._fleet.hand_over.taken_off(row, is_retried, now_ns)
+        for operation in self._fleet.operations:
+            operation.taken_off(row, is_retried, now_ns)
         if is_retried and row < self._fleet.num_clients:
             self._fleet.legs.ended(row, LEG_RETRIED, now_ns)
             gateway.left(row, now_ns)

@@ -80,8 +80,8 @@ cdef class Scaling:
             gateway = next(iter(pools.values()))[0].gateway
             self._groups.append(Group(model, gateways[plan.models.index(model)] if policy.needs_roles else gateway,
                                       policy(settings.parameters), pools))
-        if fleet.hand_over is not None:
-            fleet.hand_over.watch(self._look_at)
+        for operation in fleet.operations:
+            operation.watch(self._look_at)
         if fleet.mover is not None:
             fleet.mover.mover.watchers.append(self._look_at)
 
