@@ -47,8 +47,5 @@ cdef class InOrder(Scheduler):
     cdef int64_t _unfinished_blocks(self) noexcept nogil
     cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil
 
-    # Does a sequence compute its text, or wait for KV of it? Not if the batch being formed computes all of it.
-    cdef bint _will_compute_text(self, int32_t slot) noexcept nogil
-
     # Add the sequences that were scheduled one by one to the batch; other members starve.
     cdef int _gather(self, Batch* batch) except -1 nogil

@@ -10,6 +10,12 @@ cdef enum:
     MOST_RESERVED = 4096        # most tokens of an answer that SGLang reserves (CLIP_MAX_NEW_TOKEN)
 
 
+cdef inline bint _will_compute_text(const Sequence* sequence) noexcept nogil:
+    # A sequence computes its text, or waits for KV of it; not if the batch being formed computes all of it.
+    return not sequence.is_decoding and (not sequence.is_new or sequence.is_partial
+                                         or sequence.num_computed + sequence.scheduled < sequence.num_tokens)
+
+
 cdef class InOrder(Scheduler):
     """Base of policies that serve the running list in order; see in_order.pxd."""
 
@@ -149,20 +155,15 @@ cdef class InOrder(Scheduler):
             slot = self._links.next(slot)
         if self.grouping:                               # members decode
             for i in range(self._num_prefilling):
-                if self._will_compute_text(self._prefilling[i]):
+                if _will_compute_text(&self._sequences[self._prefilling[i]]):
                     promised += self._missing_blocks(self._prefilling[i])
             return promised
         slot = self._running.head
         while slot >= 0:
-            if self._will_compute_text(slot):
+            if _will_compute_text(&self._sequences[slot]):
                 promised += self._missing_blocks(slot)
             slot = self._links.next(slot)
         return promised
-
-    cdef bint _will_compute_text(self, int32_t slot) noexcept nogil:
-        cdef const Sequence* sequence = &self._sequences[slot]
-        return not sequence.is_decoding and (not sequence.is_new or sequence.is_partial
-                                             or sequence.num_computed + sequence.scheduled < sequence.num_tokens)
 
     cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
         cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len) + self._draft_slots
