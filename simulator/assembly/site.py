@@ -21,6 +21,7 @@ from simulator.domain.facts import load_accelerator, load_node_with
 from simulator.domain.hardware_spec import AcceleratorSpec, NodeSpec
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_link import KvLink, kv_link
+from simulator.domain.kv_pages import packs_pages
 from simulator.domain.kv_size import KvSize
 from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_plan import EngineLimits, MemoryPlan, plan_within
@@ -189,6 +190,10 @@ class Site:
     def group_plan(self) -> GroupPlan | None:
         """Groups of the model's layers; None: one block table, or given groups."""
         rules = self.group_rules
+        if rules is None and self.stored and packs_pages(self.stored):
+            raise InputErrors([KeyFault(
+                f"engine.scheduler: expected vllm, found {self.pool.engine.scheduler}: {self.deployment.model.name} "
+                "keeps caches of several sizes, windows and rings among them, and one block table cannot hold these")])
         if rules is None or rules.given:
             return None
         stored = self.stored and replace(self.stored, accelerator=self.accelerator)

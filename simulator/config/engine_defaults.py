@@ -56,6 +56,13 @@ def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:
         msgspec.structs.force_setattr(model, "kv_cache_dtype", kv_dtype.value)
         filled["model", "kv_cache_dtype"] = kv_dtype.why
     for key, default in found.items():
+        if "." in key:
+            table, name = key.split(".")            # of a table that the file gives
+            given = getattr(own, table)
+            if given is not None and getattr(given, name) is None:
+                filled["engine", table, name] = default.why
+                values[table] = msgspec.structs.replace(given, **{name: default.value})
+            continue
         is_own = key in own.__struct_fields__
         if default.value is None or getattr(own if is_own else engine, key) is not None:
             continue

@@ -20,14 +20,16 @@ class Embeddings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         "latency added to each item, which occupies no link; Mooncake's transfer engine took 380 us on 8 RoCE ports, a "
         "fit to its published table of transfer times"))] = 400.0
     bytes_per_embedding: Annotated[Annotated[float, Meta(gt=0, le=1e12)] | None, Meta(description=(
-        "bytes on the wire; default: the hidden size of the model of the encode pool times the bytes of an activation. "
-        "Models that feed several layers (DeepStack) send more"))] = None
+        "bytes on the wire; default: the hidden size of the model of the encode pool times the bytes of an activation, "
+        "and times the layers that it feeds (DeepStack), if its vision tower is of known shape"))] = None
 
 
 def embedding_bytes(deployment: Deployment) -> float:
     """Return the bytes of an embedding.
 
-    It replaces a token's embedding at the input of the first layer: as many numbers as the hidden size.
-    Source: vLLM 0.32.0, vllm/distributed/ec_transfer, which moves the output of the encoder as it is.
+    It replaces a token's embedding at the input of the first layer: as many numbers as the hidden size, and as many
+    more for each layer that Qwen3-VL's deepstack adds to. Source: vLLM 0.32.0, vllm/distributed/ec_transfer, which
+    moves the output of the encoder as it is.
     """
-    return deployment.model.hidden_size * deployment.activation_bytes
+    vision = deployment.model.vision
+    return deployment.model.hidden_size * deployment.activation_bytes * (vision.levels if vision is not None else 1)

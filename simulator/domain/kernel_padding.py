@@ -61,16 +61,16 @@ def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float,
     quantization, model = deployment.expert_quantization, deployment.model
     if quantization is None or model.moe is None or deployment.accelerator is None:
         return 1.0, ""
-    rounding = _rounding(deployment, quantization, is_old)
-    if rounding is None:
-        return 1.0, ""
     width, local = model.moe.expert_width(model.hidden_size), model.moe.intermediate_size / (
         deployment.parallelism.expert_cuts)
+    rounding = _rounding(deployment, quantization, local, is_old)
+    if rounding is None:
+        return 1.0, ""
     ratio = rounded(width, rounding.hidden) * rounded(local, rounding.intermediate) / (width * local)
     return ratio, rounding.kernel if ratio > 1 or rounding in BY_ARCHITECTURE.values() else ""
 
 
-def _rounding(deployment: Deployment, quantization: Quantization, is_old: bool) -> Rounding | None:
+def _rounding(deployment: Deployment, quantization: Quantization, local: float, is_old: bool) -> Rounding | None:
     accelerator, group = deployment.accelerator, quantization.group_size
     if (quantization.weight_dtype, group) == ("fp4", MXFP4_GROUP):
         return rounding_of(accelerator, is_old, quantization.method == "mxfp4")
@@ -78,7 +78,7 @@ def _rounding(deployment: Deployment, quantization: Quantization, is_old: bool) 
         return None
     if (quantization.weight_dtype, group) == ("fp4", NVFP4_GROUP):
         return _of_nvfp4(accelerator, deployment.model)
-    if quantization.weight_dtype in ("int4", "int8") and group > 1:
+    if quantization.weight_dtype in ("int4", "int8") and group > 1 and local % group == 0:
         return Rounding("Marlin, whole groups", 1, lcm(MARLIN_TILE, group))
     return None
 

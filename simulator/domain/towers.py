@@ -35,6 +35,7 @@ class Tower(Part, frozen=True, kw_only=True):
     frames: Positive = 1                        # frames of a video behind a patch
     window: Count = 0                           # patches that attend to each other in most layers; 0: all do
     num_full_layers: Count = 0                  # with a window: layers without
+    levels: Positive = 1                        # vectors of a token: deepstack adds to several layers of the model
     image_size: Count = 0                       # pixels of a side, of an image, a tile or the longest side; 0: free
     image_tokens: Count = 0                     # most tokens of an image; 0: as many as its size gives
     projector: Count = 0                        # weights of the matrices that a token passes behind the blocks

@@ -209,6 +209,10 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
         yield "vllm_version", (
             f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block "
             f"tables that {parameters.vllm_version} has for layers of several kinds are not built")
+    if enable_prefix_caching and any(group.is_endless for group in layers.groups):
+        yield "enable_prefix_caching", (
+            "expected false, found true: hits beside a block that a sequence keeps for life, of index keys not pooled "
+            "yet, are not built")
     if parameters.speculative is not None and "linear_attention" in kinds:
         yield "speculative", "expected none: the states that layers of linear attention keep of drafts are not built"
 

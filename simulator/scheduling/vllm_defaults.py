@@ -7,7 +7,15 @@ import msgspec
 
 from simulator.domain.server_defaults.cards import NO_CAPABILITY
 from simulator.domain.server_defaults.said import Default, Machine
-from simulator.domain.server_defaults.vllm import BATCHED_EXPERTS, Asked, Limits, batch_limits, is_glm_5, limits_of
+from simulator.domain.server_defaults.vllm import (
+    BATCHED_EXPERTS,
+    Asked,
+    Limits,
+    batch_limits,
+    drops_graphs,
+    is_glm_5,
+    limits_of,
+)
 from simulator.domain.server_defaults.vllm_attention import (
     DEFAULT_BLOCK,
     FORCED_LATENT_BLOCKS,
@@ -40,7 +48,16 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
             **({} if is_sized else {"gpu_memory_utilization": Default(behaviour.gpu_memory_utilization, said)}),
             **_batch(parameters, machine, behaviour, backend in BATCHED_EXPERTS),
             "scheduler_reserve_full_isl": Default(behaviour.reserves_full_text, said),
-            "async_scheduling": Default(is_async, f"{said}{why}")}
+            "async_scheduling": Default(is_async, f"{said}{why}"), **_graphs(parameters, backend, machine, said)}
+
+
+def _graphs(parameters, exchange: str | None, machine: Machine, said: str) -> dict[str, Default]:
+    ranks, model, given = machine.topology, machine.model, parameters.cuda_graphs
+    if given is not None and (given.capture_sizes or given.memory_gib):
+        return {}           # refused, see config/engines.py
+    drops = drops_graphs(exchange, ranks.data_parallel if ranks is not None else 1,
+                         model is not None and model.moe is not None)
+    return {"cuda_graphs.mode": Default("none", f"{said}: {exchange} with data parallelism")} if drops else {}
 
 
 def _kv_dtype(machine: Machine, said: str) -> Default | None:

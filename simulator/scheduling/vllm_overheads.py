@@ -4,6 +4,7 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
+from simulator.domain.server_defaults.vllm import goes_without_graphs
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.capture import CudaGraphParameters, card_and_model, sizes_of
@@ -72,28 +73,31 @@ def _with_graphs(parameters, deployment, model):
         raise ValueError(f"cuda_graphs: expected none, {type(model).__name__} cannot price padded batches: linear, "
                          "roofline and operators can")
     given = given or CudaGraphParameters()
-    mode = given.mode or behaviour_of(parameters.vllm_version).graph_mode
+    drops = goes_without_graphs(deployment)             # torch.compile stays on then
+    mode = "none" if drops else given.mode or behaviour_of(parameters.vllm_version).graph_mode
     if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
     layers = deployment.model.num_layers if deployment is not None else 0
     drafts = _drafts(parameters)
     sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, *card_and_model(deployment))
-    launch = _launching(given, deployment, model, mode, parameters.max_num_batched_tokens > max(sizes, default=0))
+    launch = _launching(given, deployment, model, mode == "none" and not drops,
+                        parameters.max_num_batched_tokens > max(sizes, default=0))
     if mode == "none" and launch.us == 0 and not launch.notes:
         return model
     return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
 
 
-def _launching(given, deployment, model, mode, reaches_beyond) -> Launching:
+def _launching(given, deployment, model, is_eager, reaches_beyond) -> Launching:
     """Return the time of launching the kernels of an iteration without graph.
 
-    reaches_beyond : batches may be larger than the largest graph.
+    is_eager : without torch.compile, as with vLLM's enforce_eager. reaches_beyond : batches may be larger than the
+        largest graph.
     """
     if given.eager_us_per_layer is not None:
         return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
     if deployment is None or not (model.takes_collective and reaches_beyond):
         return Launching(0.0)       # times of whole iterations are given, or all have graphs
-    return launching(deployment) if mode == "none" else Launching(0.0, unpriced(deployment))
+    return launching(deployment) if is_eager else Launching(0.0, unpriced(deployment))
 
 
 def _with_adapters(lora, deployment, model):

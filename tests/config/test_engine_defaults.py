@@ -3,6 +3,7 @@ import pytest
 import tomli
 
 import simulator
+from simulator.assembly import assemble
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain.facts import load_accelerator
@@ -27,6 +28,7 @@ output_tokens = {distribution = "constant", tokens = 9}
 NO_CARD = {"latency": {"backend": "linear"}, "engine.num_gpu_blocks": 100, "engine.max_model_len": 1000}
 DEEPSEEK = {"model.name": "deepseek-v3", "hardware.name": "h200-sxm-141gb", "topology.data_parallel": 8,
             "topology.expert_parallel": 8}
+THROUGHPUT = {"engine.experts": {"all2all_backend": "deepep_high_throughput"}}
 LOW_LATENCY = {"engine.experts": {"all2all_backend": "deepep_low_latency"}}
 
 
@@ -96,6 +98,31 @@ def test_each_pool_has_the_defaults_of_its_own_card(write):
 
     assert [batch(pool.engine) for pool in experiment.pools] == [(16384, 1024), (2048, 256), (8192, 3)]
     assert batch(experiment.engine) == (8192, 1024)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kernels_for_throughput_go_without_graphs(write, version):
+    keys = DEEPSEEK | THROUGHPUT | {"engine.cuda_graphs": {}, "engine.vllm_version": version}
+    experiment = load_experiment(write(PLAIN), keys)
+
+    assert experiment.engine.parameters.cuda_graphs.mode == "none"
+    assert experiment.origins.of(("engine", "cuda_graphs", "mode")) == (
+        f"vLLM {version}: deepep_high_throughput with data parallelism")
+    assert Site(experiment).needs.reserve.num_graphs == 0
+    told = " ".join(simulator.predict(experiment, decode=[100]).warnings)
+    assert "unknown with torch.compile" in told and "45.4" not in told          # it stays on, unlike with enforce_eager
+
+
+@pytest.mark.parametrize("keys", [DEEPSEEK | LOW_LATENCY, DEEPSEEK])
+def test_other_exchanges_keep_their_graphs(engine_of, keys):
+    assert engine_of(keys | {"engine.cuda_graphs": {}}).parameters.cuda_graphs.mode is None
+
+
+@pytest.mark.parametrize("graphs", [{"mode": "full"}, {"capture_sizes": [1, 2]}, {"memory_gib": 1.0}])
+def test_graphs_beside_kernels_for_throughput_are_refused(write, graphs):
+    experiment = load_experiment(write(PLAIN), DEEPSEEK | THROUGHPUT | {"engine.cuda_graphs": graphs})
+    with pytest.raises(InputErrors, match="vLLM turns graphs off"):
+        assemble.prepare(experiment)
 
 
 def test_without_a_card_the_defaults_are_stated(write):

@@ -1,15 +1,19 @@
 """Vision towers of config.json files: weights to the digit, shapes, and towers of unknown kind."""
 import json
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from simulator.config.huggingface.keys import Keys
 from simulator.config.huggingface.reader import read_config
 from simulator.config.huggingface.vision import vision_fields
 from simulator.domain.deployment import Deployment
+from simulator.domain.embeddings import embedding_bytes
 from simulator.domain.facts import load_model
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
+from simulator.domain.towers import Tower
 from support.goldens import GOLDENS
 from support.published_configs import CONFIGS
 
@@ -98,6 +102,14 @@ def test_faults_of_a_tower_name_their_key(vision, fault):
     _, faults = fields("Qwen3VLForConditionalGeneration", QWEN3_VL | vision, 4096)
 
     assert len(faults) == 1 and faults[0].startswith(fault)
+
+
+def test_deepstack_sends_a_vector_for_each_level():
+    found, _ = fields("Qwen3VLForConditionalGeneration", QWEN3_VL, 4096)
+    model = replace(load_model("qwen3-8b"), vision=msgspec.convert(found["vision"], Tower))
+
+    assert embedding_bytes(Deployment(model=model, accelerator=None)) == 4 * 4096 * 2
+    assert embedding_bytes(Deployment(model=load_model("qwen3.5-27b"), accelerator=None)) == 5120 * 2
 
 
 def on_rank(name, tensor_parallel):

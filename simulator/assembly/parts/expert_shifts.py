@@ -12,6 +12,7 @@ from simulator.assembly.parts.base import Part
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.domain.experts import Experts
+from simulator.domain.server_defaults.vllm import THROUGHPUT_EXCHANGE, drops_graphs
 from simulator.errors import InputErrors, KeyFault
 from simulator.experts.timeline import ExpertTimeline
 from simulator.experts.traffic import GATHER
@@ -57,6 +58,10 @@ ROUND_ROBIN = Feature("experts placed by turns", "engine.experts.placement", "li
 EXPERT_RANKS = Feature("expert parallelism", "topology.expert_parallel", 1)
 GATHERED = Feature("the exchange by gathers", "engine.experts.all2all_backend", value=lambda place: (
     _exchange(place) == GATHER and GATHER))
+THROUGHPUT = Feature("DeepEP's kernels for throughput with data parallelism", "engine.experts.all2all_backend",
+                     value=lambda place: drops_graphs(
+                         place.engine.experts and place.engine.experts.all2all_backend, place.topology.data_parallel,
+                         place.is_in_lock_step) and THROUGHPUT_EXCHANGE)
 
 
 class ExpertShifts(Part):
@@ -81,6 +86,7 @@ class ExpertShifts(Part):
         Conflict(DBO, without(has.RANKS), "there is no exchange of tokens to hide"),
         Conflict(DBO, has.PIPELINE, "the overlap of half batches with stages is not settled"),
         Conflict(DBO, GATHERED, 'vLLM splits batches with "deepep_high_throughput" and "deepep_low_latency" alone'),
+        Conflict(has.GRAPHS, THROUGHPUT, "vLLM turns graphs off: DeepEP's kernels for throughput do not fit into them"),
         Conflict(EPLB, without(EXPERT_RANKS), WHOLE_EXPERTS),
         Conflict(ROUND_ROBIN, without(EXPERT_RANKS), WHOLE_EXPERTS),
         Conflict(ROUND_ROBIN, EPLB, "as vLLM has it then"),

@@ -108,7 +108,7 @@ def qwen3_vl(keys: Keys, hidden: int, _: Keys) -> Found:
     beside += 2 * width + 2 * merged * len(levels) + mergers * (merged + out)
     projector = mergers * (merged * merged + merged * out)
     return blocks.found("qwen3_vl", beside, projector, projector + mergers * merged, patch_size=patch,
-                        merge_size=merge, frames=frames)
+                        merge_size=merge, frames=frames, levels=mergers)
 
 
 def kimi_k25(keys: Keys, hidden: int, _: Keys) -> Found | None:

@@ -5,6 +5,7 @@ _set_default_args_v1), vllm/config/vllm.py (_set_cudagraph_sizes).
 """
 from typing import NamedTuple
 
+from simulator.domain.deployment import Deployment
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.server_defaults.cards import GIB, Card
 from simulator.domain.vllm_versions import VllmBehaviour
@@ -12,6 +13,7 @@ from simulator.domain.vllm_versions import VllmBehaviour
 TOKENS_OF_BATCHED_EXPERTS = 256     # of the kernels that BATCHED_EXPERTS call
 BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 GPT_OSS_GRAPHS = 1024
+THROUGHPUT_EXCHANGE = "deepep_high_throughput"      # kernels that no CUDA graph can hold
 TOKENS_OF_TPUS = {"tpu-v6e": 1024, "tpu-v5e": 512, "tpu-v5p": 256}
 
 
@@ -38,6 +40,24 @@ class Asked(NamedTuple):
     batched: bool = False
     twice: bool = False
     largest_item: int = 0
+
+
+def drops_graphs(exchange: str | None, data_parallel: int, has_experts: bool) -> bool:
+    """Return whether DeepEP's kernels for throughput leave vLLM without CUDA graphs.
+
+    torch.compile stays on. Source: vLLM 0.33.0 and 0.32.0, vllm/config/compilation.py, set_splitting_ops_for_v1;
+    0.10.1, vllm/platforms/cuda.py.
+
+    exchange : all2all_backend; None: left out.
+    """
+    return exchange == THROUGHPUT_EXCHANGE and data_parallel > 1 and has_experts
+
+
+def goes_without_graphs(deployment: Deployment | None) -> bool:
+    """Return `drops_graphs` of a deployment; None: it is not known."""
+    return deployment is not None and drops_graphs(
+        deployment.experts and deployment.experts.all2all_backend, deployment.parallelism.data_parallel,
+        deployment.model.moe is not None)
 
 
 def limits_of(card: Card, behaviour: VllmBehaviour) -> Limits:

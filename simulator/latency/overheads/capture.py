@@ -7,7 +7,13 @@ from msgspec import Meta
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.server_defaults.cards import as_card
-from simulator.domain.server_defaults.vllm import GPT_OSS_GRAPHS, Captured, graph_sizes, is_gpt_oss
+from simulator.domain.server_defaults.vllm import (
+    GPT_OSS_GRAPHS,
+    Captured,
+    goes_without_graphs,
+    graph_sizes,
+    is_gpt_oss,
+)
 from simulator.domain.vllm_versions import behaviour_of
 
 Tokens = Annotated[int, Meta(ge=1, le=2**20)]
@@ -24,7 +30,8 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     mode: Annotated[Mode | None, Meta(description=(
         "graphs per batch. none: no graphs, vLLM's enforce_eager; piecewise: between attention layers; full: whole "
         "iterations; full_decode_only: whole if all sequences decode, else none; full_and_piecewise: whole if all "
-        "decode, else piecewise; default: full_and_piecewise in 0.32, piecewise in 0.10"))] = None
+        "decode, else piecewise; default: full_and_piecewise, in 0.10 piecewise; none with "
+        "deepep_high_throughput"))] = None
     capture_sizes: Annotated[tuple[Tokens, ...], Meta(extra={"unit": "tokens"}, description=(
         "captured batch sizes, ascending; empty: vLLM's own"))] = ()
     piecewise_us_per_layer: Annotated[Price, Meta(description=(
@@ -71,7 +78,7 @@ def num_graphs(parameters, deployment: Deployment | None) -> int:
     """
     query_tokens = 1 + (parameters.speculative.num_tokens if parameters.speculative is not None else 0)
     mode = (parameters.cuda_graphs and parameters.cuda_graphs.mode) or behaviour_of(parameters.vllm_version).graph_mode
-    if mode == "none":
+    if mode == "none" or goes_without_graphs(deployment):
         return 0
     sizes = sizes_of(parameters, query_tokens, *card_and_model(deployment))
     decoding = sum(query_tokens <= size <= parameters.max_num_seqs * query_tokens for size in sizes)

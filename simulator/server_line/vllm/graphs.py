@@ -3,7 +3,7 @@
 Sources: vLLM 0.32.0 and 0.33.0, vllm/config/vllm.py (_set_cudagraph_sizes, optimisation levels),
 vllm/config/compilation.py.
 """
-from simulator.domain.server_defaults.vllm import GPT_OSS_GRAPHS, Captured, graph_sizes
+from simulator.domain.server_defaults.vllm import GPT_OSS_GRAPHS, Captured, drops_graphs, graph_sizes
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -157,6 +157,5 @@ def drop_graphs_of_deepep(work: Work) -> None:
     """Drop the graphs that DeepEP's kernels for throughput rule out."""
     ranks = work.values["parallel"]
     data = ranks["data_parallel_size"] if work.get("model.is_moe") else 1
-    if ranks["all2all_backend"] == "deepep_high_throughput" and data > 1 and (
-            work.get("cudagraph.mode") == "VLLM_COMPILE"):
+    if drops_graphs(ranks["all2all_backend"], data, True) and work.get("cudagraph.mode") == "VLLM_COMPILE":
         work.set("cudagraph.cudagraph_mode", "NONE", "engine", "deepep_high_throughput with data parallelism")
