@@ -18,7 +18,7 @@ from simulator.domain.layers.gated_delta_net import GatedDeltaNet
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.curves import Curve, along, at_site
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.deepep import TABLES, exchange_curves, light
+from simulator.latency.operators.exchanges import TABLES, exchange_curves, light
 from simulator.latency.operators.latent_attention import BLOCKS, LatentTables
 from simulator.latency.operators.model import Operators
 

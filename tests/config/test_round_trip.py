@@ -41,6 +41,7 @@ ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "wei
             {"names": ["a"], "assign": "zipf", "exponent": 2.0})
 IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
           {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
+VIDEOS = ({"count": {"distribution": "uniform", "max": 2}, "clips": [[10.0, 360.0, 640.0, 1.0]], "num_frames": 32},)
 SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {}, {"acceptance": [0, 2], "num_lookahead_tokens": 1}, {"acceptance": {"distribution": [1.0, 0.5]}},
     {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
@@ -215,7 +216,7 @@ def settle_workload(draw, table):
     for client in table.get("workload", {}).get("clients", ()):
         client.pop("load", None)        # likewise, and num_requests is of one mode of it
         client.pop("num_requests", None)
-    for key, values in (("adapters", ADAPTERS), ("images", IMAGES)):
+    for key, values in (("adapters", ADAPTERS), ("images", IMAGES), ("videos", VIDEOS)):
         if key in table["workload"]:
             table["workload"][key] = draw(st.sampled_from(values))
 

@@ -30,6 +30,10 @@ def host(key):
 
 
 CASES = (
+    {"engine.task": "pooling", "engine.structured_outputs": {"fraction": 0.5}}, DRAFTS | {"engine.task": "pooling"},
+    NIXL | {"engine.task": "pooling"},
+    LOCK_STEP | MIXTURE | {"engine.experts.all2all_backend": "deepep_high_throughput", "topology.expert_parallel": 2,
+                           "engine.cuda_graphs.mode": "full"},
     {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.32"},
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},

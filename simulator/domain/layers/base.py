@@ -62,6 +62,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     has_experts: ClassVar[bool] = False         # a network that routes each token to some of its experts
     backend: ClassVar[str] = ""                 # family of kernels that engines choose; networks have none
     quantizes_output: ClassVar[bool] = False    # a kernel of its own quantises the inputs of its last product
+    price_key = property(lambda self: self.__struct_config__.tag)      # under which tables may have its kind; or None
 
     def matrix_parameters(self, hidden: int) -> int:
         """Count the weights of the linear projections."""

@@ -8,6 +8,13 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import Times
 from simulator.latency.operators.database import Database
 
+# Tables of operators that profiling does not measure, and their names.
+OTHERS = {**dict.fromkeys(("context_mla", "generation_mla", "mla_context_module", "mla_generation_module",
+                           "dsa_context_module", "dsa_generation_module"), "latent attention"),
+          **dict.fromkeys(("gdn", "kda", "mamba2"), "linear attention"),
+          **dict.fromkeys(("wideep_deepep_ll", "wideep_deepep_normal", "moe_a2a", "trtllm_alltoall"),
+                          "exchange of experts")}
+
 
 class Asked(Database):
     """Returns no times. Attributes hold each lookup once, in order.
@@ -31,13 +38,9 @@ class Asked(Database):
         self.quantized_widths: dict[float, None] = {}
         self.others: dict[str, None] = {}
 
-    def columns(self, table: str, is_usable=None) -> None:
-        if table.endswith(("_mla", "_module")):
-            self.others["latent attention"] = None
-        elif table == "gdn":
-            self.others["linear attention"] = None
-        elif table.startswith("wideep"):
-            self.others["exchange of experts"] = None
+    def columns(self, table: str, is_usable=None, alias: str = "") -> None:
+        if table in OTHERS:
+            self.others[OTHERS[table]] = None
 
     def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         self.products[dtype, n, k] = None

@@ -7,6 +7,7 @@ that was not measured use the curve without a window, up to `window` tokens.
 """
 import numpy as np
 
+from simulator.latency.operators import recurrences
 from simulator.latency.operators.curves import INTERPOLATED, Times
 from simulator.latency.operators.latent_attention import LatentTables
 from simulator.latency.operators.untabled import Passes, Untabled
@@ -80,18 +81,15 @@ def _kinds(composer) -> list["_Kind"]:
         table = TABLES.get(part.price_key)
         name = "sliding_attention" if window else "attention"
         kinds.append(table(composer, name, part, layers, window) if table else Untabled(composer, part, layers, window))
-    if has_recurrences(composer.database, composer.deployment):
-        kinds.append(_Recurrence(composer))
-    return kinds
+    return kinds + [_Recurrence(composer, part, layers) for part, layers in measured_recurrences(composer)]
 
 
-def has_recurrences(database, deployment) -> bool:
-    """Return whether tables hold the linear attention of a model."""
-    part = deployment.model.linear_attention
-    if not deployment.model.num_linear_attention_layers or part.price_key not in TABLED_STATES:
-        return False
-    part, one = part.shard(deployment.parallelism.tensor_parallel), np.ones(1)
-    return all(database.recurrence(phase, 1, part, one) is not None for phase in ("context", "generation"))
+def measured_recurrences(composer) -> list[tuple]:
+    """Return a rank's recurrent parts that tables hold, and the number of layers."""
+    ranks = composer.deployment.parallelism.tensor_parallel
+    parts = [(part.shard(ranks), layers) for part, layers in composer.deployment.model.mixers
+             if part.backend == "state"]
+    return [(part, layers) for part, layers in parts if recurrences.is_measured(composer.database, part)]
 
 
 class _Recurrence:
@@ -100,16 +98,13 @@ class _Recurrence:
     name, is_measurable = "linear_attention", True
     expands = False             # whether it expands the latents of a prefix
 
-    def __init__(self, composer):
-        deployment = composer.deployment
-        self.layers = deployment.model.num_linear_attention_layers
-        self._database = composer.database
-        self._part = deployment.model.linear_attention.shard(deployment.parallelism.tensor_parallel)
-        self._site = (float(self._part.num_key_heads), float(self._part.num_value_heads))
+    def __init__(self, composer, part, layers: int):
+        self.layers, self._database, self._part = layers, composer.database, part
+        self._kernels = recurrences.WHOLE[part.price_key]
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
-        return all(self._site in curves for curves in self._database.recurrence_curves(phase, 1, self._part))
+        return all(each.site in each.curves for each in self._lookups(phase))
 
     def batches(self) -> list[int]:
         """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
@@ -120,17 +115,15 @@ class _Recurrence:
 
         Table, curves by batch size, site, speed of light of a batch, whether square roots are interpolated.
         """
-        return [("gdn", {1: curves}, self._site, lambda batch: _light_of_heads, False)
-                for curves in self._database.recurrence_curves(phase, 1, self._part)]
+        return [(each.table, {1: each.curves}, each.site, lambda batch: recurrences.light, False)
+                for each in self._lookups(phase)]
+
+    def _lookups(self, phase: str) -> list:
+        return self._kernels.lookups(self._database, phase, 1, self._part)
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self._database.recurrence(phase, int(batch), self._part, lengths)
-
-
-def _light_of_heads(heads: tuple, size: np.ndarray) -> np.ndarray:
-    return heads[1] * size
+        return self._kernels.times(self._database, phase, int(batch), self._part, lengths)
 
 
 class _Kind:
@@ -248,4 +241,3 @@ class _Latent(_Kind):
 
 
 TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent}       # by price key
-TABLED_STATES = ("gated_delta_net",)

@@ -10,7 +10,7 @@ from simulator.latency import source_digest
 from simulator.latency.operators.files import read_columns
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged, new_hdf5
 
-FORMAT = 4                      # of the cache files: increase it when reading changes
+FORMAT = 5                      # of the cache files: increase it when reading changes
 
 
 def columns_of(path: Path, cache_directory: str | None, notes: list[str] | None = None) -> tuple[dict, str]:

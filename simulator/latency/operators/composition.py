@@ -18,24 +18,21 @@ import numpy as np
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_list import Layer
-from simulator.domain.layers.base import Product
+from simulator.domain.layers.base import Product, Small
 from simulator.domain.layers.networks import Moe
 from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
-from simulator.latency.operators.attention import (
-    CONTEXT_NODES,
-    TABLED_STATES,
-    decode_table,
-    has_recurrences,
-    prefill_table,
-)
+from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, prefill_table
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.deepep import GATHER, exchange_times
+from simulator.latency.operators.exchanges import GATHER, exchange_times
 from simulator.latency.operators.mixed_attention import mixed_table
+from simulator.latency.operators.recurrences import WHOLE, has_convolution, is_measured
+from simulator.latency.operators.scales import scale_times
 from simulator.latency.operators.unequal_contexts import shares_table
-from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s, states
+from simulator.latency.operators.wide_experts import shared_expert_times
+from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
 
 MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of measured products
 # Operators that each data-parallel rank applies to the tokens of all ranks.
@@ -47,6 +44,7 @@ STAND_INS = {"fp8_block": "fp8"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
 MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
+SCALED_TOKENS = ("compressed-tensors", "fbgemm_fp8")    # methods of quantisation, see `scales_tokens`
 POINTS_PER_OCTAVE = 8           # message sizes at which a collective model is called
 
 
@@ -128,7 +126,8 @@ class Composer:
         if layer.norms:
             self._small("norms", layer.norms * 4 * hidden, count, kernels=layer.norms)
         for name, part in layer.named_parts():
-            self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
+            if name != "shared_experts" or not self._add_shared_expert(part, count):
+                self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
         if moe is not None:
             self._add_product(moe.router_product(hidden), count)
             self._add_experts(moe, count)
@@ -139,16 +138,38 @@ class Composer:
     def _add_part(self, part, count: int, is_quantized: bool) -> None:
         for product in part.products(self.deployment.model.hidden_size):
             self._add_product(product._replace(is_quantized=product.is_quantized and is_quantized), count)
-        for small in part.small_operators:
+        for small in self._small_operators(part):
             if small.name not in self.parameters.without:
                 self._small(small.name, small.elements, count, small.kernels)
         if part.quantizes_output and is_quantized:
             self._add_quantizing(part.output_width, count)
 
+    def _add_shared_expert(self, part, count: int) -> bool:
+        """Add a shared expert that was measured whole; return whether it was."""
+        deployment = self.deployment
+        if part.price_key is not None or deployment.parallelism.tensor_parallel > 1 or not part.matrices(1):
+            return False
+        dtype = gemm_format(deployment.matrix_dtype, deployment.quantization)
+        times = shared_expert_times(self.database, self.parameters, deployment.model.hidden_size, part, dtype,
+                                    self.tokens)
+        if times is not None:
+            self._add("shared_experts", times, count)
+        return times is not None
+
+    def _small_operators(self, part) -> list[Small]:
+        """Return the operators between the products of a part; without a convolution that tables hold."""
+        if not has_convolution(self.database, part):
+            return part.small_operators
+        moved = 2 * part.convolution[0]         # each channel is read and written
+        kernels = 1 + is_measured(self.database, part)          # with the recurrence
+        return [small._replace(elements=small.elements - moved, kernels=small.kernels - kernels)
+                for small in part.small_operators]
+
     def _add_quantizing(self, width: int, count: int) -> None:
         """Add the quantising of attention's outputs to fp8.
 
-        As compiled by vLLM, the norm or activation before another product quantises its inputs.
+        As compiled by vLLM, the norm or activation before another product quantises its inputs. A format of
+        compressed-tensors has a scale a token, which is found first.
         """
         is_left_out = prices.QUANTIZING in self.parameters.without or not self.deployment.multiplies_fp8
         if self.deployment.matrix_dtype != "fp8" or not self.database.is_of_vllm or is_left_out:
@@ -156,6 +177,9 @@ class Composer:
         times = self.database.quantizing(width, self.tokens)
         if times is not None:
             self._add("quantizing", times, count)
+            scales = scales_tokens(self.deployment.quantization) and scale_times(self.database, width, self.tokens)
+            if scales:
+                self._add("quantizing", scales, count)
         else:
             self._small("quantizing", 1.5 * width, count)
 
@@ -209,7 +233,8 @@ class Composer:
         With DeepEP, each tensor-parallel rank sends its part of the tokens; the time of gathering the parts is taken to
         be in the all-reduce after the network.
         """
-        ways, hidden = self.deployment.parallelism, moe.expert_width(self.deployment.model.hidden_size)
+        deployment, ways = self.deployment, self.deployment.parallelism
+        hidden = moe.expert_width(deployment.model.hidden_size)
         mode = self.parameters.all2all_backend or GATHER
         if mode == GATHER:
             return {name: self._collective("expert", name, ranks, hidden * ways.token_ranks)
@@ -221,7 +246,8 @@ class Composer:
         tokens = np.ceil(self.tokens / ways.tensor_parallel)
         site = (hidden, moe.experts_per_token, moe.num_experts)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = None if self.collective else exchange_times(self.database, mode, ranks, site, tokens)
+            found = None if self.collective else exchange_times(
+                self.database, mode, ranks, site, tokens, deployment.expert_dtype)
         if found is not None:
             return found
         if self.collective is None:
@@ -274,17 +300,22 @@ class Composer:
         return found, origins
 
     def _state(self) -> tuple[float, float]:
-        """Return the time of recurrent state without a table, as in latency/roofline/costs.py."""
-        model, ways = self.deployment.model, self.deployment.parallelism
-        if not model.num_linear_attention_layers or has_recurrences(self.database, self.deployment):
+        """Return the time of recurrent states without a table, as in latency/roofline/costs.py."""
+        ways = self.deployment.parallelism
+        parts = [(part.shard(ways.tensor_parallel), layers) for part, layers in self.deployment.model.mixers
+                 if part.backend == "state"]
+        lacking = [(part, layers) for part, layers in parts if not is_measured(self.database, part)]
+        if not lacking:
             return 0.0, 0.0
-        for mixer, _ in model.placed_mixers:
-            if mixer.kind == "linear_attention" and mixer.part.price_key in TABLED_STATES:
-                self.missing["linear_attention"] = "its recurrence was not measured"
-            elif mixer.kind == "linear_attention":
-                self.note_untabled(mixer.part)
+        tabled = [part.title for part, _ in lacking if part.price_key in WHOLE]
+        if tabled:
+            self.missing["linear_attention"] = f"the recurrence of {', '.join(dict.fromkeys(tabled))} was not measured"
+        for part, _ in lacking:
+            if part.price_key not in WHOLE:
+                self.note_untabled(part)
         self.origins["linear_attention"] = "roofline"
-        num_bytes, flops = states(self.deployment)
+        num_bytes = sum(layers * part.state_bytes(self.deployment.activation_bytes) for part, layers in lacking)
+        flops = sum(layers * part.state_flops_per_token for part, layers in lacking)
         copies = ways.token_ranks
         return 2 * num_bytes / self.rate.memory_bytes / copies, flops / self.rate.attention_flops / copies
 
@@ -362,6 +393,14 @@ def gemm_format(dtype: str, quantization) -> str:
     if dtype == "fp4" and quantization is not None and quantization.method == "mxfp4":
         return "w4a16_mxfp4"
     return GEMM_FORMATS.get(dtype, dtype)
+
+
+def scales_tokens(quantization) -> bool:
+    """Return whether activations of fp8 products have a scale a token.
+
+    So for fp8 of compressed-tensors, usually dynamic (FP8_DYNAMIC of llm-compressor), and of fbgemm_fp8.
+    """
+    return quantization is not None and not quantization.group_size and quantization.method in SCALED_TOKENS
 
 
 def describe_origins(origins: np.ndarray) -> str:

@@ -43,11 +43,11 @@ class Curve(NamedTuple):
 
 
 def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: str,
-                   spikes: list[tuple] | None = None) -> dict[tuple, Curve]:
+                   spikes: list[tuple] | None = None, spike: float = SPIKE) -> dict[tuple, Curve]:
     """Split rows into curves of latency_ms over column `size`.
 
     If a point was measured twice, keep the faster: kernels compete, and an engine chooses the faster one. Points above
-    SPIKE are left out, and added to `spikes` as (site, size).
+    `spike` times the next are left out, and added to `spikes` as (site, size).
     """
     keys = [np.asarray(columns[name]) for name in site]
     order = np.lexsort([columns["latency_ms"], columns[size], *reversed(keys)])
@@ -63,7 +63,8 @@ def curves_by_site(columns: dict[str, np.ndarray], site: Iterable[str], size: st
     found = {}
     for start, end in zip(starts, [*starts[1:], len(order)]):
         kept = np.flatnonzero(is_kept[start:end]) + start
-        is_spike = np.append(ns[kept[:-1]] > SPIKE * ns[kept[1:]], False)
+        with np.errstate(invalid="ignore"):     # an infinite `spike` times 0
+            is_spike = np.append(ns[kept[:-1]] > spike * ns[kept[1:]], False)
         place = tuple(key[start].item() for key in keys)
         found[place] = Curve(sizes[kept[~is_spike]], ns[kept[~is_spike]])
         if spikes is not None:

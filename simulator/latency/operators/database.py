@@ -5,8 +5,7 @@ launched by the host take 60 us at least and are refused (vLLM 0.24.0; 0.19.0 is
 less than 10 us. Points faster than memory ran from a cache, e.g. 12 % of the decodes on L40S with its 96 MB, up to
 three times too fast; they are raised to memory's bandwidth. All-reduces inside and outside a graph have separate rows.
 
-Two of its tables are not read. mamba2 (TensorRT-LLM's) holds the convolution of a layer alone, not its recurrence; kda
-was measured for Kimi-K3, with a kind of layer that no model in models/ has. computescale, quantising, is not priced.
+Other kinds of table have files of their own; README.md lists them.
 """
 from collections.abc import Callable
 from pathlib import Path
@@ -17,30 +16,21 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
 from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
-from simulator.latency.operators.curves import Curve, Times, along, at_site, curves_by_site
+from simulator.latency.operators.curves import SPIKE, Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
-from simulator.latency.operators.files import find_tables, version_of
+from simulator.latency.operators.files import find_tables, framework_of, version_of
 from simulator.latency.operators.profiles import read_profile
-from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, measured_ranges, rows_where
+from simulator.latency.operators.rows import (
+    GEMM_BITS,
+    MATMUL_FORMATS,
+    NEEDED,
+    default,
+    formats,
+    measured_ranges,
+    rows_where,
+)
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
-EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
-# Columns that identify rows; other columns may be left out if all rows hold the usual value.
-NEEDED = {
-    "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"),
-    "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
-    "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
-    "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
-    "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),
-    "mixed_attention": ("batch_size", "step"),
-    "gdn": ("kernel_source", "phase", "batch_size", "seq_len", "num_k_heads", "num_v_heads"),
-    "custom_allreduce": ("num_gpus", "message_size"), "nccl": ("num_gpus", "message_size"),
-    "wideep_deepep_ll": (*EXCHANGED, "dispatch_avg_t_us", "combine_avg_t_us"),
-    "wideep_deepep_normal": (*EXCHANGED, "dispatch_transmit_us", "dispatch_notify_us", "combine_transmit_us",
-                             "combine_notify_us"),
-    "small": ("operator", "num_tokens"),
-    **{f"{kind}_{phase}_module": ("model", "gemm_type", "num_heads", "batch_size", "isl", "step")
-       for kind in ("mla", "dsa") for phase in ("context", "generation")}}
 # The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
 # host; see the head of this file.
 SLOWEST_GRAPH_FLOOR_NS = 15_000.0
@@ -89,8 +79,12 @@ class Database:
 
     # ---- reading
 
-    def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True) -> dict | None:
-        """Return the columns of the newest usable version of a table; None: there is none."""
+    def columns(self, table: str, is_usable: Callable[[dict], bool] = lambda columns: True,
+                alias: str = "") -> dict | None:
+        """Return the columns of the newest usable version of a table; None: there is none.
+
+        alias : name of the part of the table in the provenance, where parts may be of several files.
+        """
         if table in self._profile:
             self.used[table] = {"file": self._path, "version": "", "sha256": self._profile_digest,
                                 "measured": measured_ranges(self._profile[table])}
@@ -102,8 +96,11 @@ class Database:
             if lacking:
                 raise InputErrors(lacking)
             if is_usable(columns):
-                self.used[table] = {"file": str(path), "version": version_of(path), "sha256": digest,
-                                    "measured": measured_ranges(columns)}
+                whose = {"framework": framework_of(path)} if framework_of(path) else {}
+                known = self.used.get(alias or table, {})
+                kernels = {"kernels": known["kernels"]} if "kernels" in known else {}
+                self.used[alias or table] = {"file": str(path), "version": version_of(path), "sha256": digest,
+                                    "measured": measured_ranges(columns)} | whose | kernels
                 return columns
         return None
 
@@ -119,6 +116,20 @@ class Database:
         if key not in self._sites:
             self._sites[key] = read()
         return self._sites[key]
+
+    def ask(self, table: str, curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns: Callable,
+            is_root: bool = False) -> Times | None:
+        """Return the times of a site of `table`; None: no site near it was measured."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return at_site(curves, tuple(map(float, site)), sizes, light_ns, is_root)
+
+    def pick(self, table: str, columns: dict, kept: np.ndarray) -> dict:
+        """Return some rows of a table, and record the kernels that were measured."""
+        rows = rows_where(columns, kept)
+        if "kernel_source" in rows and table in self.used:
+            names = {*self.used[table].get("kernels", ()), *np.unique(rows["kernel_source"]).tolist()}
+            self.used[table]["kernels"] = sorted(names)
+        return rows
 
     # ---- notifications for a subclass that records lookups, see errors.py
 
@@ -293,45 +304,6 @@ class Database:
                               f"timed as launched by the host, and are not used")
         return floor_ns <= SLOWEST_GRAPH_FLOOR_NS
 
-    # ---- recurrences
-
-    def recurrence(self, phase: str, batch: int, part, lengths: np.ndarray) -> Times | None:
-        """Return the times of a gated delta rule and its convolution; None: not measured.
-
-        part : GatedDeltaNet, as one rank holds it.
-        lengths : context: tokens of each prompt. generation: not used, one token costs the same at any length.
-        """
-        site = (float(part.num_key_heads), float(part.num_value_heads))
-        kernels = self.recurrence_curves(phase, batch, part)
-        sizes = lengths if phase == "context" else np.array([float(batch)])
-        found = [at_site(curves, site, sizes, lambda heads, size: heads[1] * size) for curves in kernels]
-        if not found or None in found:
-            return None
-        ns, origins = sum(times.ns for times in found), np.max([times.origins for times in found], axis=0)
-        return Times(*(np.broadcast_to(values, lengths.shape).copy() for values in (ns, origins)))
-
-    def recurrence_curves(self, phase: str, batch: int, part) -> list[dict[tuple, Curve]]:
-        """Return the curves of each kernel by heads.
-
-        context: over tokens of each prompt. generation: over sequences.
-        """
-        widths = (part.conv_kernel, part.key_head_dim, part.value_head_dim)
-        key = ("gdn", phase, batch if phase == "context" else 0, *widths)
-        return self.curves(key, lambda: self._read_recurrence(phase, batch, widths))
-
-    def _read_recurrence(self, phase: str, batch: int, widths: tuple) -> list[dict[tuple, Curve]]:
-        columns = self.columns("gdn")
-        if columns is None:
-            return []
-        kept = columns["phase"] == phase
-        for name, width in zip(("d_conv", "head_k_dim", "head_v_dim"), widths):
-            kept &= default(columns, name, width) == width
-        if phase == "context":
-            kept &= columns["batch_size"] == batch
-        rows, size = rows_where(columns, kept), "seq_len" if phase == "context" else "batch_size"
-        return [self.split(rows_where(rows, rows["kernel_source"] == kernel), ("num_k_heads", "num_v_heads"), size)
-                for kernel in np.unique(rows["kernel_source"])]
-
     # ---- experts
 
     def moe(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
@@ -355,9 +327,10 @@ class Database:
         return self.curves(("collective", kind, is_graph), lambda: self._read_collective(kind, is_graph))
 
     def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
-        """Read vLLM's own all-reduce, and NCCL for all other collectives."""
+        """Read vLLM's own all-reduce, and NCCL, or Intel's oneCCL, for all other collectives."""
         found = {}
-        columns = self.columns("nccl")
+        library = "oneccl" if "oneccl" in self.files and "nccl" not in self.files else "nccl"
+        columns = self.columns(library)
         if columns is not None:
             kind = NCCL_NAMES.get(kind, kind)
             name = columns["op_name"] if "op_name" in columns else default(columns, "collective", kind)
@@ -408,9 +381,12 @@ class Database:
             self.cached[what] = count + int((curve.ns < floor_ns).sum()), total + len(curve.ns)
         return raised
 
-    def split(self, rows: dict, site: tuple[str, ...], size: str) -> dict[tuple, Curve]:
-        """Return the curves of some rows, and record the points left out."""
-        return curves_by_site(rows, site, size, self.spikes)
+    def split(self, rows: dict, site: tuple[str, ...], size: str, keeps_all: bool = False) -> dict[tuple, Curve]:
+        """Return the curves of some rows, and record the points left out.
+
+        keeps_all : of times that may be 0, no point is left out.
+        """
+        return curves_by_site(rows, site, size, self.spikes, np.inf if keeps_all else SPIKE)
 
 
 def sustained(curve: Curve) -> Curve:

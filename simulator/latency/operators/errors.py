@@ -76,8 +76,12 @@ class Watched(Database):
 
     # ---- recording of lookups
 
-    def gemm(self, dtype, n, k, tokens):
+    def ask(self, table, curves, site, sizes, light_ns, is_root=False):
         """Return the times, and record the lookup; as do the methods below."""
+        times = super().ask(table, curves, site, sizes, light_ns, is_root)
+        return self._remember(times, table, curves, site, light_ns)
+
+    def gemm(self, dtype, n, k, tokens):
         times = super().gemm(dtype, n, k, tokens)
         return self._remember(times, "gemm", self.gemm_curves(dtype), (n, k), self.gemm_light(dtype))
 
@@ -99,7 +103,8 @@ class Watched(Database):
         kernel = tables.kernel(dtype)
         if kernel == MXFP8:
             dtype, kernel = (MXFP8 if tables.curves(MXFP8) else dtype), None
-        curves = tables.curves(dtype, kernel) or tables.curves(dtype)
+        wide = tables.wide_curves(dtype, tuple(map(float, site)))
+        curves = wide or tables.curves(dtype, kernel) or tables.curves(dtype)
         return self._remember(times, "moe", curves, site, tables.light(dtype))
 
     def collective(self, kind, ranks, num_bytes, is_graph):

@@ -18,6 +18,7 @@ import numpy as np
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
 from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
+from simulator.latency.operators.wide_experts import expert_curves, experts_table
 
 SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
 # aiconfigurator's default. With it decodes of gpt-oss-120b on H200 are 2 % too short, with even loads 10 % too
@@ -42,6 +43,7 @@ class ExpertTables:
     def __init__(self, database, parameters, accelerator: AcceleratorSpec):
         self._database, self._accelerator = database, accelerator
         self._load, self._asked = parameters.expert_load, parameters.expert_kernel
+        self._wide = experts_table(parameters)
 
     def times(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
         """Return the times of the routed experts on one rank; None: not measured.
@@ -49,6 +51,8 @@ class ExpertTables:
         site : hidden size, intermediate size, chosen, experts, TP, EP.
         """
         site, kernel = tuple(map(float, site)), self.kernel(dtype)
+        if wide := self.wide_curves(dtype, site):
+            return at_site(wide, site, tokens, self.light(dtype))
         if kernel == MXFP8:
             found = self._at(MXFP8, None, site, tokens)
             return found or self._at(dtype, None, site, tokens)
@@ -73,6 +77,12 @@ class ExpertTables:
         return self._accelerator.architecture in SERVERS_OF_FP4 and bool(self._accelerator.scaleup_bytes_per_s)
 
     # ---- curves
+
+    def wide_curves(self, dtype: str, site: tuple) -> dict[tuple, object]:
+        """Return the curves of a mixture behind an exchange, by site; empty: none."""
+        if self._wide is None:
+            return {}
+        return expert_curves(self._database, self._wide, dtype, site[:4], self._load or SKEWED)
 
     def curves(self, dtype: str, kernel: str | None = None) -> dict[tuple, object]:
         """Return the curves over tokens of a format, by site; of one kernel, or of all."""

@@ -24,22 +24,36 @@ SYSTEMS = {
     "b300-sxm-288gb": "b300_sxm", "gb200": "gb200", "gb300": "gb300", "l40s": "l40s", "l4": "l4", "a30": "a30",
     "rtx-pro-6000-server": "rtx_pro_6000_server", "intel-b60": "b60"}
 SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
-# Tables that vLLM's part of the database lacks, taken from other frameworks: the kernel of latent attention, of which
-# vLLM's part times the whole block; DeepEP's dispatch and combine, a library shared by all.
+# Tables that a framework's part of the database lacks or has unsound rows of, taken from others: the kernel of latent
+# attention, of which vLLM's part times the whole block; DeepEP's and NVLink's dispatch and combine, libraries shared by
+# all; single kernels of sparse attention, of recurrences, of hyper-connections.
 LENDERS = ("sglang", "trtllm")
-LENT = ("context_mla", "generation_mla", "wideep_deepep_ll", "wideep_deepep_normal")
+LENT = ("context_mla", "generation_mla", "mla_bmm", "wideep_deepep_ll", "wideep_deepep_normal", "trtllm_alltoall",
+        "kda", "mamba2", "mhc_module", "encoder_attention", "dsv4_hca_attn_module", "dsv4_paged_mqa_logits_module",
+        "dsv4_csa_topk_calib", "glm5_dsa_attn_module", "glm5_mqa_logits_module", "glm5_topk_module")
+SHARED = ("nccl", "oneccl")     # folders of libraries, in place of a framework
 # Time columns of DeepEP's tables, in microseconds; some values are 0.
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
                   "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
+MICROSECONDS = ("moe_a2a",)     # tables with latencies in microseconds
+# Tables of differences and of kernels that end at once: a time may be 0.
+MAY_TAKE_NOTHING = ("computescale", "dsv4_csa_topk_calib", "glm5_topk_module")
+# Columns of other names in some tables, and values of other names in some columns.
+RENAMED = {"avg_ms": "latency_ms", "quant_type": "moe_dtype", "intermediate_size": "inter_size", "ep_size":
+           "moe_ep_size", "bmm_dtype": "gemm_dtype", "quant_dtype": "gemm_dtype"}
+FP8_NAMES = {"fp8_e4m3": "fp8"}
 # Key columns, as texts and as numbers; no other key columns are read.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
                    "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
-                   "gemm_type", "model", "operator", "timing"})
+                   "gemm_type", "model", "operator", "timing", "comm_backend", "score_mode", "quant_type", "bmm_dtype",
+                   "quant_dtype"})
 NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
                      "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
                      "num_v_heads", "head_v_dim", "latency", "latency_ms",
-                     "elements", "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms"})
+                     "elements", "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms",
+                     "sms", "ep_size", "avg_ms", "intermediate_size", "num_slots", "tp_size", "compress_ratio",
+                     "hc_mult", "num_sites", "d_state", "nheads", "n_groups"})
 
 
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:
@@ -86,19 +100,41 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
         The file cannot be read; a cell does not fit its column, with line and column.
     """
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    columns, table = _named_alike(columns), table_of(path)
     if "latency_ms" not in columns:
         if "latency" not in columns and columns.keys() & set(EXCHANGE_TIMES):
             columns["latency"] = sum(columns[name] for name in EXCHANGE_TIMES if name in columns) * 1e-3
         if "latency" not in columns:
             raise InputErrors([f"{path}:1: latency: no such column; found {', '.join(columns)[:200]}"])
-        columns["latency_ms"] = columns.pop("latency")
+        columns["latency_ms"] = columns.pop("latency") * (1e-3 if table in MICROSECONDS else 1.0)
     if len(columns["latency_ms"]) == 0:
         raise InputErrors([f"{path}: no rows"])
-    wrong = np.flatnonzero(~(columns["latency_ms"] > 0))
+    is_time = columns["latency_ms"] >= 0 if table in MAY_TAKE_NOTHING else columns["latency_ms"] > 0
+    wrong = np.flatnonzero(~is_time)
     if len(wrong):
-        found = columns["latency_ms"][wrong[0]]
-        raise InputErrors([f"{path}: row {wrong[0] + 1}: latency: expected a time above 0, found {found:g}; "
+        found, least = columns["latency_ms"][wrong[0]], "of 0 or more" if table in MAY_TAKE_NOTHING else "above 0"
+        raise InputErrors([f"{path}: row {wrong[0] + 1}: latency: expected a time {least}, found {found:g}; "
                            f"{len(wrong)} rows like it"])
+    return columns
+
+
+def table_of(path: Path) -> str:
+    """Return the name of the table in a file."""
+    return next((path.name.removesuffix(suffix) for suffix in SUFFIXES if path.name.endswith(suffix)), path.stem)
+
+
+def framework_of(path: Path) -> str:
+    """Return the framework in a file's path, or the empty text."""
+    return path.parents[1].name if version_of(path) else ""
+
+
+def _named_alike(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return columns and formats with one name for each."""
+    columns = {RENAMED.get(name, name): values for name, values in columns.items()}
+    for name, values in columns.items():
+        if name.endswith("_dtype"):
+            for other, usual in FP8_NAMES.items():
+                columns[name] = values = np.where(values == other, usual, values)
     return columns
 
 
@@ -121,13 +157,11 @@ def _flat(folder: Path) -> dict[str, list[Path]]:
 
 def _nested(folder: Path, framework: str) -> dict[str, list[Path]]:
     found = {}
-    for whose in (framework, "nccl", *LENDERS):
+    for whose in dict.fromkeys((framework, *SHARED, *LENDERS)):
         files = list(folder.glob(f"*/{whose}/*/*_perf.parquet"))
-        tables = {}
         for each in sorted(files, key=lambda file: (_version_key(file), str(file)), reverse=True):
-            tables.setdefault(each.name.removesuffix(SUFFIXES[0]), []).append(each)
-        found = {name: paths for name, paths in tables.items()
-                 if whose in (framework, "nccl") or name in LENT} | found
+            if whose in (framework, *SHARED) or table_of(each) in LENT:
+                found.setdefault(table_of(each), []).append(each)
     return found
 
 

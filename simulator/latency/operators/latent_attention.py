@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.latent import LatentAttention
+from simulator.latency.operators.absorbed_products import absorbed_times
 from simulator.latency.operators.curves import Curve, Times, at_site
 
 # From the config.json of each; the number of heads is a column of the tables.
@@ -77,8 +78,28 @@ class LatentTables:
         columns = self._database.columns(table, lambda each: self._database.is_from_graph(each, table))
         if columns is None:
             return {}
-        return self._database.by_batch(columns, phase, ("num_heads",), mla_dtype="bfloat16",
-                                       kv_cache_dtype=self._kv_dtype)
+        kernels = self._database.by_batch(columns, phase, ("num_heads",), mla_dtype="bfloat16",
+                                          kv_cache_dtype=self._kv_dtype)
+        return kernels if phase == "context" else self._with_absorbed(kernels)
+
+    def _with_absorbed(self, kernels: dict[int, dict]) -> dict[int, dict]:
+        """Return decodes with their absorbed products, in place of that which makes keys and values.
+
+        The latter is priced for all tokens, as prompts need it; so the difference of both is added here.
+        """
+        found = {}
+        for batch, curves in kernels.items():
+            for heads, curve in curves.items():
+                part, one = replace(self._part, num_heads=int(heads[0])), np.array([float(batch)])
+                absorbed = absorbed_times(self._database, part, one)
+                expanding = next(each for each in part.products(0) if each.name == "kv_up")
+                expanded = self._database.gemm("bfloat16", expanding.n, expanding.k, one)
+                if absorbed is None or expanded is None:
+                    return kernels
+                floor_ns = self.light("generation", batch)(heads, curve.sizes)
+                ns = np.maximum(curve.ns + absorbed.ns[0] - expanded.ns[0], floor_ns)
+                found.setdefault(batch, {})[heads] = Curve(curve.sizes, ns)
+        return found
 
     def _blocks(self, phase: str) -> dict[int, dict]:
         name = next((name for name, (_, part) in BLOCKS.items() if _widths(part) == _widths(self._part)), None)

@@ -44,6 +44,7 @@ from simulator.latency.operators.composition import OF_ALL_RANKS, Composer
 from simulator.latency.operators.curves import ORIGINS, SPIKE
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.errors import Watched, error_of_missing, varied
+from simulator.latency.operators.exchanges import NvLink
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.operators.unequal_contexts import SHARES
 from simulator.latency.roofline.model import Roofline
@@ -70,9 +71,9 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "w4a8"], Meta(description=(
         "kernel of routed experts; auto: for mxfp4 the kernel that vLLM runs on the accelerator, else any measured "
         "one; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
-    all2all_backend: Annotated[All2All | None, Meta(description=(
-        "exchange of tokens for experts between data-parallel ranks; DeepEP: all ranks are expert-parallel; default: "
-        "as in [engine.experts], or allgather_reducescatter"))] = None
+    all2all_backend: Annotated[All2All | NvLink | None, Meta(description=(
+        "exchange of tokens for experts between data-parallel ranks; DeepEP and FlashInfer's NVLink kernels: all ranks "
+        "are expert-parallel; default: as in [engine.experts], or allgather_reducescatter"))] = None
     cuda_graph: Annotated[bool, Meta(description=(
         "time decodes and all-reduces as inside a CUDA graph; false: as launched by the host"))] = True
     memory_efficiency: Annotated[float, Meta(gt=0, le=1, description=(
