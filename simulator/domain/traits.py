@@ -131,7 +131,8 @@ class Videos(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     count: Annotated[CountChoice, Meta(description=(
         "number of videos of a request; give min = 0 where there may be none"))]
     clips: Annotated[tuple[tuple[Annotated[float, Meta(ge=0, le=LARGEST_SIDE)], ...], ...], Meta(
-        min_length=1, extra={"unit": "seconds and pixels"}, description="length, height, width and weight of each clip")]
+        min_length=1, extra={"unit": "seconds and pixels"}, description=(
+            "length, height, width and weight of each clip"))]
     frames_per_s: Annotated[Annotated[float, Meta(gt=0, le=1000)] | None, Meta(extra={"unit": "1/s"}, description=(
         "frames that are sampled of a second; default: as the processor of the model does, 2 or 1"))] = None
     num_frames: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={"unit": "frames"}, description=(
