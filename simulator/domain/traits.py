@@ -117,7 +117,9 @@ class Images(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.rule == "tokens_per_image" and self.tokens_per_image is None:
             raise ValueError('rule = "tokens_per_image" needs tokens_per_image')
         if self.rule in OF_SIZE:
-            check_weighted(self, "sizes", ("height", "width"), f'rule = "{self.rule}" needs sizes')
+            if not self.sizes:
+                raise ValueError(f'rule = "{self.rule}" needs sizes')
+            check_weighted(self, "sizes", ("height", "width"))
             check_area(self)
 
 
@@ -148,15 +150,13 @@ class Videos(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self):
         if self.frames_per_s is not None and self.num_frames is not None:
             raise ValueError("frames_per_s and num_frames both set the number of frames; give one of them")
-        check_weighted(self, "clips", ("seconds", "height", "width"), "clips: expected at least one clip, found none")
+        check_weighted(self, "clips", ("seconds", "height", "width"))
         check_area(self)
 
 
-def check_weighted(given: msgspec.Struct, key: str, names: tuple[str, ...], missing: str) -> None:
+def check_weighted(given: msgspec.Struct, key: str, names: tuple[str, ...]) -> None:
     """Raise ValueError unless the rows of `key` have these values and a weight."""
     rows = getattr(given, key)
-    if not rows:
-        raise ValueError(missing)
     for row in rows:
         if len(row) != len(names) + 1 or not all(
                 value > 0 if name == "seconds" else value >= 1 and value == int(value)

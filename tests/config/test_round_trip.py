@@ -248,6 +248,7 @@ def experiments(draw):
     table = draw(tables(Experiment))
     table["topology"] = on_one_node(table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1})
     table["engine"] |= {"max_model_len": 4096, "num_gpu_blocks": 100}
+    table["engine"].pop("kv_cache_memory_bytes", None)      # one of both sizes the KV cache
     settle_scheduler(table["engine"])
     table["engine"].pop("data_parallel", None)
     if table["engine"].get("kv_cache_groups"):

@@ -74,7 +74,6 @@ def assert_sound(cluster, run, *, ends_early=False):
 
     ends_early : blocks may still be kept, and prefill legs run of those who gave up.
     """
-    tiers = run.tables["kv_tiers"]
     assert run.complete
     assert (run.workload.requests["status"] >= records.COMPLETED).all()     # nobody is lost
     for replica in cluster.replicas:                # free + owned + held + loading = usable, and all are free
@@ -83,9 +82,10 @@ def assert_sound(cluster, run, *, ends_early=False):
             replica.scheduler.tier.check()
         assert ends_early or replica.scheduler.kv.free_blocks == replica.scheduler.kv.num_blocks
         assert ends_early or replica.scheduler.loading == replica.scheduler.loading_tokens == 0
-    assert (tiers["started"] == tiers["stores"] + tiers["loads"] + tiers["cancelled"] + tiers["underway"]).all()
-    assert (tiers["used_chunks"] <= tiers["capacity_chunks"]).all()
-    assert (tiers["loaded_chunks"] <= tiers["hit_chunks"]).all()
+    for _, tier in cluster.tier_rows():
+        assert tier["started"] == tier["stores"] + tier["loads"] + tier["cancelled"] + tier["underway"]
+        assert tier["used_chunks"] <= tier["capacity_chunks"]
+        assert tier["loaded_chunks"] <= tier["hit_chunks"]
     (hand_over,) = (each for each in cluster.operations if each.continues)
     hand_over.check()
     if not ends_early:
