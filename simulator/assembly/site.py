@@ -244,6 +244,7 @@ class Site:
             block_size=engine.block_size, max_model_len=self.max_model_len, drafter=self.drafter,
             grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
             max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
+            copies_latent_up=needs.copies_latent_up,
             adapter_bytes=needs.adapter_bytes, batches_in_flight=needs.batches_in_flight,
             spared_blocks=needs.spared_blocks, states=needs.states and replace(
                 needs.states, page_size=engine.block_size, keeps_prefixes=engine.enable_prefix_caching))

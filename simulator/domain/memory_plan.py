@@ -36,6 +36,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     drafter: DrafterMemory | None = None        # None: no drafter, or one that holds nothing
     share: KvShare | None = None                # None: vLLM's, of the deployment's gpu_memory_utilization
     has_old_kernels: bool = False               # those of vLLM 0.10
+    copies_latent_up: bool = False              # 16-bit copies beside a quantised kv_b of latent attention
     adapter_bytes: float = 0.0                  # room for LoRA adapters, of all layers of a tensor-parallel rank
     batches_in_flight: int = 1                  # iterations at a time, of which windows hold all tokens
     spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
@@ -298,7 +299,7 @@ def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tup
     counts = rank_weights(deployment, layers)
     ratio, kernel = expert_padding(deployment, limits.has_old_kernels)
     padding = counts.expert_num_bytes * (ratio - 1)
-    copied = copied_bytes(deployment, layers)
+    copied = copied_bytes(deployment, layers) if limits.copies_latent_up else 0.0
     return counts.num_bytes + padding + copied, padding, copied, kernel
 
 

@@ -73,6 +73,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     share : KvShare, the engine's rule for counting KV blocks; None: vLLM's, by gpu_memory_utilization.
     reserve : MemoryReserve of its version; None: that of the newest vLLM.
     has_old_kernels : whether it runs the kernels of vLLM 0.10.
+    copies_latent_up : whether decodes of latent attention multiply by 16-bit copies of a quantised projection.
     adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
     batches_in_flight : batches at a time; windows keep the tokens of all until they are over.
     spared_blocks : blocks that the engine's start check counts beside those of the longest request.
@@ -85,6 +86,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     share: KvShare | None = None
     reserve: MemoryReserve | None = None
     has_old_kernels: bool = False
+    copies_latent_up: bool = False
     adapter_bytes: float = 0.0
     batches_in_flight: int = 1
     spared_blocks: int = 0

@@ -25,7 +25,7 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     if size is not None:        # nothing is subtracted for graphs then (vllm/v1/worker/gpu_worker.py)
         share, reserve = KvShare("kv_cache_memory_bytes", "vLLM", float(size), "given"), reserve_of(version)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, share, reserve,
-                       has_old_kernels=behaviour_of(version).has_old_kernels,
+                       has_old_kernels=behaviour_of(version).has_old_kernels, copies_latent_up=True,
                        adapter_bytes=_slots(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
                        spared_blocks=int(behaviour_of(version).spares_null_block),

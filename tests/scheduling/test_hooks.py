@@ -90,7 +90,7 @@ def test_memory_is_planned_for_batches_not_for_the_running_list():
     parameters = Vllm.Parameters(max_num_seqs=64, max_num_active_seqs=8, max_num_batched_tokens=512)
 
     assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(
-        512, 64, reserve=reserve_of(num_graphs=19 + 11), spared_blocks=1, lines=vllm_lines)
+        512, 64, copies_latent_up=True, reserve=reserve_of(num_graphs=19 + 11), spared_blocks=1, lines=vllm_lines)
     assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
 
 
