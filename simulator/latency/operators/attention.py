@@ -85,22 +85,28 @@ def _kinds(composer) -> list["_Kind"]:
 
 
 def measured_recurrences(composer) -> list[tuple]:
-    """Return a rank's recurrent parts that tables hold, and the number of layers."""
+    """Return a rank's recurrent parts of which tables hold the convolution.
+
+    Pairs of part and number of layers.
+    """
     ranks = composer.deployment.parallelism.tensor_parallel
     parts = [(part.shard(ranks), layers) for part, layers in composer.deployment.model.mixers
              if part.backend == "state"]
-    return [(part, layers) for part, layers in parts if recurrences.is_measured(composer.database, part)]
+    return [(part, layers) for part, layers in parts if recurrences.has_convolution(composer.database, part)]
 
 
 class _Recurrence:
-    """Measured layers of linear attention. Their time for a chunk behind a prefix is a difference, as for attention."""
+    """Measured layers of linear attention, or their convolutions alone.
+
+    Their time for a chunk behind a prefix is a difference, as for attention.
+    """
 
     name, is_measurable = "linear_attention", True
     expands = False             # whether it expands the latents of a prefix
 
     def __init__(self, composer, part, layers: int):
         self.layers, self._database, self._part = layers, composer.database, part
-        self._kernels = recurrences.WHOLE[part.price_key]
+        self._kernels = recurrences.KERNELS[part.price_key]
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""

@@ -45,6 +45,7 @@ COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "ex
                  "send_recv", "logits_all_gather"}
 MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
 SCALED_TOKENS = ("compressed-tensors", "fbgemm_fp8")    # methods of quantisation, see `scales_tokens`
+ORIGINS = ("measured", "interpolated", "extrapolated", "roofline")      # best first
 POINTS_PER_OCTAVE = 8           # message sizes at which a collective model is called
 
 
@@ -350,7 +351,8 @@ class Composer:
         return ns
 
     def _describe(self, name: str, times: Times) -> None:
-        self.origins[name] = describe_origins(times.origins)
+        found = describe_origins(times.origins), self.origins.get(name, ORIGINS[0])
+        self.origins[name] = max(found, key=ORIGINS.index)          # of unlike layers the worst
         self.database.hear(name, times)
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
@@ -405,4 +407,4 @@ def scales_tokens(quantization) -> bool:
 
 def describe_origins(origins: np.ndarray) -> str:
     """Return the best origin of the entries of a site as text."""
-    return ("measured", "interpolated", "extrapolated", "roofline")[int(origins[1:].min())]
+    return ORIGINS[int(origins[1:].min())]

@@ -26,18 +26,16 @@ SYSTEMS = {
 SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
 # Tables that a framework's part of the database lacks or has unsound rows of, taken from others: the kernel of latent
 # attention, of which vLLM's part times the whole block; DeepEP's and NVLink's dispatch and combine, libraries shared by
-# all; single kernels of sparse attention, of recurrences, of hyper-connections.
+# all; single kernels of recurrences.
 LENDERS = ("sglang", "trtllm")
 LENT = ("context_mla", "generation_mla", "mla_bmm", "wideep_deepep_ll", "wideep_deepep_normal", "trtllm_alltoall",
-        "kda", "mamba2", "mhc_module", "encoder_attention", "dsv4_hca_attn_module", "dsv4_paged_mqa_logits_module",
-        "dsv4_csa_topk_calib", "glm5_dsa_attn_module", "glm5_mqa_logits_module", "glm5_topk_module")
+        "kda", "mamba2")
 SHARED = ("nccl", "oneccl")     # folders of libraries, in place of a framework
 # Time columns of DeepEP's tables, in microseconds; some values are 0.
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
                   "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
 MICROSECONDS = ("moe_a2a",)     # tables with latencies in microseconds
-# Tables of differences and of kernels that end at once: a time may be 0.
-MAY_TAKE_NOTHING = ("computescale", "dsv4_csa_topk_calib", "glm5_topk_module")
+MAY_TAKE_NOTHING = ("computescale",)    # tables of differences: a time may be 0
 # Columns of other names in some tables, and values of other names in some columns.
 RENAMED = {"avg_ms": "latency_ms", "quant_type": "moe_dtype", "intermediate_size": "inter_size", "ep_size":
            "moe_ep_size", "bmm_dtype": "gemm_dtype", "quant_dtype": "gemm_dtype"}
@@ -45,15 +43,14 @@ FP8_NAMES = {"fp8_e4m3": "fp8"}
 # Key columns, as texts and as numbers; no other key columns are read.
 TEXTS = frozenset({"gemm_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "moe_dtype", "distribution",
                    "allreduce_dtype", "nccl_dtype", "backend", "op_name", "collective", "kernel_source", "phase",
-                   "gemm_type", "model", "operator", "timing", "comm_backend", "score_mode", "quant_type", "bmm_dtype",
+                   "gemm_type", "model", "operator", "timing", "comm_backend", "quant_type", "bmm_dtype",
                    "quant_dtype"})
 NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim",
                      "window_size", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
                      "num_v_heads", "head_v_dim", "latency", "latency_ms",
                      "elements", "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms",
-                     "sms", "ep_size", "avg_ms", "intermediate_size", "num_slots", "tp_size", "compress_ratio",
-                     "hc_mult", "num_sites", "d_state", "nheads", "n_groups"})
+                     "sms", "ep_size", "avg_ms", "intermediate_size", "num_slots", "d_state", "nheads", "n_groups"})
 
 
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:

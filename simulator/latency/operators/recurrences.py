@@ -152,7 +152,7 @@ class Mamba2Convolution(Recurrences):
 
 
 WHOLE = {"gated_delta_net": GatedDelta(), "kda": KimiDelta()}       # by price key: with their recurrence
-CONVOLUTIONS = {"mamba2": Mamba2Convolution()}                      # the convolution alone
+KERNELS = {**WHOLE, "mamba2": Mamba2Convolution()}                  # or with the convolution alone
 
 
 def is_measured(database, part) -> bool:
@@ -162,7 +162,7 @@ def is_measured(database, part) -> bool:
 
 def has_convolution(database, part) -> bool:
     """Return whether tables hold the convolution of a part."""
-    return is_measured(database, part) or _has(database, CONVOLUTIONS.get(part.price_key), part)
+    return _has(database, KERNELS.get(part.price_key), part)
 
 
 def light(site: tuple, size: np.ndarray) -> np.ndarray:
