@@ -31,10 +31,15 @@ class NamedPart(Part):
         parts = self.mixer, self.mlp, self.moe, self.linear, self.around
         if sum(part is not None for part in parts) != 1:
             raise ValueError("expected one of mixer, mlp, moe, linear and around")
-        if (self.window or self.chunked) and (self.mixer is None or self.mixer.backend == "state"):
+        if (self.window or self.chunked) and (self.mixer is None or self.is_recurrent):
             raise ValueError(f"window = {self.window}: only a mixer that attends to a context has one")
         if self.chunked and not self.window:
             raise ValueError("chunked = true: window, the tokens of a chunk, is missing")
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it is a mixer that keeps a state of fixed size in place of KV."""
+        return self.mixer is not None and self.mixer.backend == "state"
 
     @property
     def other(self) -> Part | None:

@@ -144,9 +144,10 @@ def state_pool(deployment, overlaps: bool) -> StatePool | None:
     model = None if deployment is None else deployment.model
     if model is None or model.linear_attention is None:
         return None
-    kept = replace(model.linear_attention, state_dtype=model.linear_attention.state_dtype or "float32")
-    slots = kv_layout(replace(deployment, model=replace(model, linear_attention=kept)))
-    return StatePool(slots.state_bytes_per_sequence, overlaps)
+    parts = {name: replace(part, mixer=part.mixer.with_state_dtype("float32")) if part.is_recurrent else part
+             for name, part in model.parts.items()}
+    kept = replace(model, linear_attention=model.linear_attention.with_state_dtype("float32"), parts=parts)
+    return StatePool(kv_layout(replace(deployment, model=kept)).state_bytes_per_sequence, overlaps)
 
 
 def _running(engine, machine: Machine, page: int, frac: float | None) -> Default:

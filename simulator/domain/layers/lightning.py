@@ -1,7 +1,7 @@
 """Lightning attention of MiniMax."""
 from msgspec.structs import replace
 
-from simulator.domain.layers.base import Matrix, Positive, divide
+from simulator.domain.layers.base import Matrix, Positive, StateDtype, divide
 from simulator.domain.layers.mixers import RecurrentState
 
 
@@ -13,6 +13,7 @@ class LightningAttention(RecurrentState, tag_field="kind", tag="lightning"):
 
     num_heads: Positive
     head_dim: Positive
+    state_dtype: StateDtype | None = None       # of the recurrence; None: the model's
 
     recurrence_elements = property(lambda self: self.num_heads * self.head_dim * self.head_dim)
     output_width = property(lambda self: self.num_heads * self.head_dim)

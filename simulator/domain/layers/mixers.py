@@ -5,6 +5,8 @@ price the kinds that they have, by key, and refuse others by name.
 """
 from typing import ClassVar, NamedTuple
 
+from msgspec.structs import replace
+
 from simulator.domain.layers.base import STATE_BYTES, Part, Product, Small
 
 
@@ -211,6 +213,10 @@ class RecurrentState(Mixer):
         """
         own_bytes = STATE_BYTES.get(self.state_dtype, element_bytes)
         return self.recurrence_elements * own_bytes + self.convolved_elements(drafts) * element_bytes
+
+    def with_state_dtype(self, dtype: str) -> "RecurrentState":
+        """Return the part with `dtype` for its recurrence, unless it names a format."""
+        return replace(self, state_dtype=dtype) if self.recurrence_elements and self.state_dtype is None else self
 
     def group_kind(self, change=None) -> str:
         """Return the kind of its groups of KV blocks."""
