@@ -184,7 +184,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         """Format in which the kernels of attention keep the cache by default; None: the model's."""
         card = self.accelerator
         is_data_center = card is not None and card.architecture in BLACKWELL and card.scaleup_bytes_per_s > 0
-        return next((found for part, _, _ in self.model.attentions if (found := part.auto_cache(is_data_center))), None)
+        return self.model.kernel_cache(is_data_center)
 
     @property
     def kv_cache_format(self) -> str:

@@ -86,6 +86,12 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
         widths = (self.head_dim, *([self.indexer.head_dim] if self.indexer else []))
         return tuple((2 * overlap * width, overlap * self.ratio, 4 if overlap == 2 else 8) for width in widths)
 
+    def own_windows(self, element_bytes: float) -> list[tuple[int, float]]:
+        """Return the window, of one vector a token."""
+        return [(self.window, self.row_bytes(element_bytes))]
+
+    rings = property(lambda self: [(tokens, FLOAT32 * elements) for elements, tokens, _ in self.states])
+
     def auto_cache(self, is_data_center_blackwell: bool) -> str:
         """Return fp8: FlashMLA's packed format, fp8_ds_mla.
 

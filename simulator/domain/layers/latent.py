@@ -67,6 +67,12 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
         scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
         return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES
 
+    @property
+    def rings(self) -> list[tuple[int, float]]:
+        """The ring of the last tokens, with index keys not pooled yet."""
+        tail = self.indexer.tail_bytes if self.indexer else 0
+        return [(self.indexer.pool, tail / self.indexer.pool)] if tail else []
+
     def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
         """Return the format that kv_cache_dtype = "auto" is; None: the model's.
 

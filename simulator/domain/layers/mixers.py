@@ -89,6 +89,21 @@ class Mixer(Part):
         """
         return 0.0
 
+    def own_windows(self, element_bytes: float) -> list[tuple[int, float]]:
+        """Return the windows of the part itself in one layer's KV cache.
+
+        Each is (tokens, bytes of a token).
+        """
+        return []
+
+    @property
+    def rings(self) -> list[tuple[int, float]]:
+        """Rings in one layer of the last tokens of a sequence, not compressed yet.
+
+        Each is (tokens, bytes of a token).
+        """
+        return []
+
     def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
         """Return the format that kv_cache_dtype = "auto" is; None: the model's."""
         return None
