@@ -138,7 +138,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str = ""                            # source of the facts
     date: str = ""                              # YYYY-MM: month in which they were restated
     note: str = ""
-    checkpoint_note: str = ""                   # how the files beside a config.json differ from it
+    checkpoint_note: str = ""                   # of a config.json: assumptions, and how files beside it differ
 
     num_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
     hidden_size: Positive

@@ -1,17 +1,21 @@
 """[attention] of a model from its config.json, by kind."""
 from simulator.config.huggingface import layers
-from simulator.config.huggingface.keys import HEADS, Key, Keys
+from simulator.config.huggingface.keys import HEADS, KV_NAMES, Key, Keys
 
 INDEXER, SPARSE, RATIO = "+indexer", "+sparse", "+ratio"        # facts of one layer, that a layout knows
 
 
 def multi_head(keys: Keys, family) -> dict:
     """Read grouped-query attention."""
+    known = len(keys.faults)
     heads = keys.number(family.heads)
+    kv_heads = _kv_heads(keys, family) or heads
+    if heads % kv_heads and len(keys.faults) == known:
+        keys.fault(KV_NAMES, f"expected a divisor of the {heads} heads, found {kv_heads}")
     return {
         "kind": "multi_head",
         "num_heads": heads,
-        "num_kv_heads": _kv_heads(keys, family) or heads,
+        "num_kv_heads": kv_heads,
         "head_dim": layers.head_dim(keys, heads, family.head_dim),
         "qkv_bias": keys.flag(family.qkv_bias),
         "output_bias": keys.flag(family.output_bias),

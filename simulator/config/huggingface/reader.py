@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from simulator.config.huggingface import unfamiliar
 from simulator.config.huggingface.agreement import agreed
 from simulator.config.huggingface.assembly import assembled
 from simulator.config.huggingface.families import FAMILIES
@@ -48,8 +49,10 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     quantization = read_quantization(keys, model, family, formats) if model else None
     if keys.faults:
         raise InputErrors(dict.fromkeys(keys.faults))
-    model = replace(model, quantization=quantization, architecture=table["architectures"][0],
-                    model_type=str(table.get("model_type") or ""))
+    architecture = table["architectures"][0]
+    model = replace(model, quantization=quantization, architecture=architecture,
+                    model_type=str(table.get("model_type") or ""),
+                    checkpoint_note=unfamiliar.note(architecture, keys) if keys.assumed else "")
     return agreed(model, keys)
 
 
@@ -85,14 +88,20 @@ def _table(file: Path) -> dict:
 
 
 def _family(keys: Keys) -> Family:
+    """Return the rules of the architecture; without a name, those by which the other faults are found."""
     names = keys.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         what = "required key is missing" if names is None else f"expected a list of names, found {show(names)}"
-        raise InputErrors([f"{keys.file}: architectures: {what}"])
+        keys.fault("architectures", what)
+        return unfamiliar.family_of(keys)
     if names[0] not in FAMILIES and (decoder := decoder_of(names[0], FAMILIES)):
         return FAMILIES[decoder]._replace(has_head=False, num_mtp_layers=0)
     if why := why_not(names[0]):
         raise InputErrors([f"{keys.file}: architectures: {show(names[0])} is not supported: {why}"])
+    if names[0] not in FAMILIES and unfamiliar.is_readable(names[0]):
+        unfamiliar.unread_keys(keys)
+        unfamiliar.unknown_defaults(keys)
+        return unfamiliar.family_of(keys)
     if names[0] not in FAMILIES:
         nearest = did_you_mean(names[0], FAMILIES)
         hint = "" if nearest.startswith("; valid") else nearest
