@@ -27,9 +27,9 @@ PCIE_SHARE = 0.6
 
 
 def reached_pcie_bytes_per_s(accelerator: AcceleratorSpec, ranks: int) -> float:
-    """Return the bus bandwidth of an all-reduce of `ranks` cards without another link, bytes/s; 0: not known.
+    """Return the bus bandwidth of an all-reduce over PCIe, bytes/s; 0: not known.
 
-    The measured one, of more ranks than were measured that of most; where none was measured, `PCIE_SHARE` of the link.
+    ranks : cards without another link. The measured one, of more ranks than were measured that of most; where none was measured, `PCIE_SHARE` of the link.
     """
     measured = accelerator.pcie_bus_bytes_per_s
     if not measured:

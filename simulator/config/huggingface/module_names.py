@@ -133,7 +133,7 @@ def starts_of(name: str) -> Iterator[str]:
 
 
 def without_equal_experts(rows: dict) -> dict:
-    """Return the rows of a table without experts that have the row of their layer's first one.
+    """Return the rows without experts that are as the first one of their layer.
 
     A table with rows for all experts of a layer at once stays as it is.
     """
