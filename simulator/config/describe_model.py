@@ -6,6 +6,7 @@ from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.layer_list import Layer, PlacedMixer
 from simulator.domain.layers.mixers import Mixer
 from simulator.domain.model_spec import ModelSpec
+from simulator.domain.server_defaults.vllm import is_glm_5
 
 LISTED = 4              # numbers of layers shown one by one
 NAME = 34               # columns at least
@@ -84,7 +85,8 @@ def _cases(model: ModelSpec) -> Iterator[tuple[str, bool]]:
     """Yield format and packing of the cache: of cards in general, and of compute capability 10.x."""
     declared = model.quantization.kv_cache_dtype if model.quantization else None
     for is_blackwell in (False, True):
-        yield declared or model.kernel_cache(is_blackwell) or model.dtype, not is_blackwell
+        by_engine = "fp8" if is_blackwell and is_glm_5(model) else None
+        yield declared or by_engine or model.kernel_cache or model.dtype, not is_blackwell
 
 
 def _cache(model: ModelSpec, dtype: str, is_packed: bool) -> Iterator[tuple[str, str]]:

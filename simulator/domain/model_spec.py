@@ -316,13 +316,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return [(mixer.part, count, mixer.window) for mixer, count in self.placed_mixers
                 if mixer.kind != "linear_attention"]
 
-    def kernel_cache(self, is_data_center_blackwell: bool) -> str | None:
-        """Return the format of the KV cache by the kernels of attention.
-
-        None: the model's dtype.
-        """
-        return next((found for part, _, _ in self.attentions if (found := part.auto_cache(is_data_center_blackwell))),
-                    None)
+    @property
+    def kernel_cache(self) -> str | None:
+        """Format in which kernels of attention keep the cache; None: the model's."""
+        return next((part.auto_cache for part, _, _ in self.attentions if part.auto_cache), None)
 
     @property
     def mixers(self) -> list[tuple]:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import load_model
-from simulator.domain.facts import names as names_of
 from simulator.domain.model_spec import Quantization, Unquantized
 from simulator.errors import InputErrors
 from support.published_configs import CONFIGS, FP8_BLOCKS
@@ -148,14 +147,6 @@ def test_layers_that_a_checkpoint_leaves_alone_are_read(section, left, tmp_path)
     model = read_config(write(tmp_path, LLAMA | {"quantization_config": section}))
 
     assert model.quantization.unquantized == left
-
-
-def test_the_cache_of_glm_5_is_fp8_by_default_on_data_center_blackwell(tmp_path):
-    read = read_config(write(tmp_path, CONFIGS["glm-5"]))
-    names = [name for name in names_of("model") if name.startswith("glm-5")]
-
-    for model in (read, *map(load_model, names)):
-        assert [model.kernel_cache(is_blackwell) for is_blackwell in (False, True)] == [None, "fp8"]
 
 
 def test_yarn_scaling_lengthens_the_context_as_in_vllm(tmp_path):

@@ -58,14 +58,6 @@ def latent_sparse(keys: Keys, family) -> dict:
     return latent(keys, family) | {"indexer": indexer | keys.get(INDEXER, {})}
 
 
-def glm_sparse(keys: Keys, family) -> dict:
-    """Read the sparse attention of GLM-5.
-
-    Its cache is fp8 by default on compute capability 10.x.
-    """
-    return latent_sparse(keys, family) | {"auto_fp8": True}
-
-
 def with_value_head_dim(keys: Keys, family) -> dict:
     """Read attention with a separate head_dim of values."""
     attention = multi_head(keys, family)

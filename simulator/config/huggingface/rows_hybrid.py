@@ -5,7 +5,6 @@ from simulator.config.huggingface.attention import (
     compressed,
     gated_latent,
     gemma4,
-    glm_sparse,
     latent,
     latent_sparse,
     with_value_head_dim,
@@ -89,7 +88,7 @@ HYBRID = {
     "GemmaForCausalLM": GEMMA,
     "Glm4MoeLiteForCausalLM": DEEPSEEK_V3._replace(experts=DEEPSEEK_MOE_V3._replace(
         num_shared=Key("n_shared_experts", 1, least=0), first_dense=Key(FIRST_DENSE, 1, least=0))),
-    "GlmMoeDsaForCausalLM": DEEPSEEK_V32._replace(attention=glm_sparse, layout=layouts.indexed),
+    "GlmMoeDsaForCausalLM": DEEPSEEK_V32._replace(layout=layouts.indexed),
     "GraniteMoeHybridForCausalLM": GRANITE_HYBRID,
     "KimiK3ForConditionalGeneration": KIMI_LINEAR,
     "KimiLinearForCausalLM": KIMI_LINEAR,

@@ -31,6 +31,7 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
     kv_is_whole = True
     packs_pages = True
     block_size = 256
+    auto_cache = "fp8"                          # FlashMLA's packed format, fp8_ds_mla; FlashInfer's 16 bit is to be named
     launches, num_inputs = None, 3
 
     num_heads: Positive
@@ -91,13 +92,6 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
         return [(self.window, self.row_bytes(element_bytes))]
 
     rings = property(lambda self: [(tokens, FLOAT32 * elements) for elements, tokens, _ in self.states])
-
-    def auto_cache(self, is_data_center_blackwell: bool) -> str:
-        """Return fp8: FlashMLA's packed format, fp8_ds_mla.
-
-        With FlashInfer vLLM keeps 16 bit, which an experiment has to name.
-        """
-        return "fp8"
 
     def pages(self, block_size: int, element_bytes: float, is_packed: bool) -> list[tuple[str, int, int, float]]:
         """Return (kind, window, tokens, bytes) of a block of each cache of a layer.

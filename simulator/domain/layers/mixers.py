@@ -41,6 +41,7 @@ class Mixer(Part):
         perhaps of another layer's.
     state_elements, state_flops_per_token : that a sequence keeps in one layer; FLOPs of a token that updates them.
     packs_pages : a layer has several caches, with pages of their own in a block: `pages`.
+    auto_cache : format that kv_cache_dtype = "auto" is; None: the model's.
     block_size : tokens of a block of KV that its kernels ask for; None: they leave it open.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
     absorbed_elements : weights of the up-projections that decodes absorb, of which latent attention keeps copies.
@@ -57,6 +58,7 @@ class Mixer(Part):
     state_elements: ClassVar[int] = 0
     state_flops_per_token: ClassVar[int] = 0
     packs_pages = False
+    auto_cache: ClassVar[str | None] = None
     block_size: ClassVar[int | None] = None
     kv_is_whole: ClassVar[bool] = False
     absorbed_elements: ClassVar[int] = 0
@@ -103,10 +105,6 @@ class Mixer(Part):
         Each is (tokens, bytes of a token).
         """
         return []
-
-    def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
-        """Return the format that kv_cache_dtype = "auto" is; None: the model's."""
-        return None
 
     @property
     def drafting(self) -> "Mixer":
