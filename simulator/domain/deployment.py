@@ -177,14 +177,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         draft model of speculative decoding shares the cache's format.
         """
         declared = self.quantization.kv_cache_dtype if self.quantization else None
-        return (declared or self._kernel_cache or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
-
-    @property
-    def _kernel_cache(self) -> str | None:
-        """Format in which the kernels of attention keep the cache by default; None: the model's."""
-        card = self.accelerator
-        is_data_center = card is not None and card.architecture in BLACKWELL and card.scaleup_bytes_per_s > 0
-        return next((found for part, _, _ in self.model.attentions if (found := part.auto_cache(is_data_center))), None)
+        return (declared or self.model.kernel_cache or "auto") if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
 
     @property
     def kv_cache_format(self) -> str:

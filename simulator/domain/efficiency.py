@@ -21,6 +21,20 @@ KERNEL_LATENCY_US = 3.0
 # custom_allreduce tables.
 COLLECTIVE_LATENCY_US = 5.0
 LINK_EFFICIENCY = 0.6
+# Bus bandwidth of all-reduces of 512 MiB between two cards on PCIe, as a share of the link's rate: 20.1 of 32 GB/s on
+# L40S, 38.6 of 64 GB/s on RTX PRO 6000; aiconfigurator-core 0.12.0, nccl_perf of l40s and rtx_pro_6000_server.
+PCIE_SHARE = 0.6
+
+
+def reached_pcie_bytes_per_s(accelerator: AcceleratorSpec, ranks: int) -> float:
+    """Return the bus bandwidth of an all-reduce over PCIe, bytes/s; 0: not known.
+
+    ranks : cards without another link. The measured one, of more ranks than were measured that of most; where none was measured, `PCIE_SHARE` of the link.
+    """
+    measured = accelerator.pcie_bus_bytes_per_s
+    if not measured:
+        return PCIE_SHARE * accelerator.pcie_bytes_per_s
+    return measured[min(max(ranks - 1, 1).bit_length(), len(measured)) - 1]
 
 
 def efficiency_of(accelerator: AcceleratorSpec) -> MeasuredShares:

@@ -12,6 +12,9 @@ Rate = Annotated[float, Meta(gt=0, le=FASTEST)]
 OptionalRate = Annotated[float, Meta(ge=0, le=FASTEST)]     # 0: not known or absent
 Share = Annotated[float, Meta(gt=0, le=1)]
 Format = Literal["float32", "tf32", "bfloat16", "float16", "fp8", "fp4", "int8", "int4"]    # of operands
+# Designs of networks between nodes: simulator/collective/flow/fabrics.py.
+NetworkDesign = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
+                        "dcn_single_tor", "dcn_dual_tor"]
 
 ANY = "any"                                     # in place of an accelerator's name: a node that takes every one
 
@@ -74,6 +77,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     scaleup_link: str = ""                      # link between accelerators: NVLink, Infinity Fabric, ICI, ...
     scaleup_bytes_per_s: OptionalRate = 0.0     # 0: no such link
     pcie_bytes_per_s: OptionalRate = 0.0
+    pcie_bus_bytes_per_s: tuple[Rate, ...] = () # measured bus bandwidth of all-reduces over PCIe, of 2, 4, 8, ... ranks
     scaleout_bytes_per_s: OptionalRate = 0.0    # typical network card per accelerator
     node: str = ""                              # in hardware/nodes/: the usual one, where none is named; "": not known
     tdp_watts: OptionalRate = 0.0
@@ -114,6 +118,10 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_nics: Count
     nic_bytes_per_s: OptionalRate               # one card
     scaleout_bytes_per_s: OptionalRate          # network bandwidth of one accelerator
+    network: NetworkDesign = "rail_optimized"   # between nodes, as collectives on flows take it
+    nics_per_switch: Count = 0                  # network cards of one leaf switch; 0: the design's
+    num_spine_switches: Count = 0               # 0: the design's
+    spine_bytes_per_s: OptionalRate = 0.0       # of a leaf switch to one spine switch; 0: 50 GB/s
 
     @property
     def joined(self) -> int:

@@ -138,7 +138,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str = ""                            # source of the facts
     date: str = ""                              # YYYY-MM: month in which they were restated
     note: str = ""
-    checkpoint_note: str = ""                   # how the files beside a config.json differ from it
+    checkpoint_note: str = ""                   # of a config.json: assumptions, and how files beside it differ
 
     num_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)]
     hidden_size: Positive
@@ -315,6 +315,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Attention, number of layers and window (0: none), of full and sliding layers."""
         return [(mixer.part, count, mixer.window) for mixer, count in self.placed_mixers
                 if mixer.kind != "linear_attention"]
+
+    @property
+    def kernel_cache(self) -> str | None:
+        """Format in which kernels of attention keep the cache; None: the model's."""
+        return next((part.auto_cache for part, _, _ in self.attentions if part.auto_cache), None)
 
     @property
     def mixers(self) -> list[tuple]:

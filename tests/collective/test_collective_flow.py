@@ -2,6 +2,7 @@
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from simulator.collective.flow.fabrics import Fabric, build_fabric
 from simulator.collective.flow.model import Flow
@@ -138,4 +139,4 @@ def test_a_network_in_pieces_is_refused(tmp_path):
 
 def test_an_accelerator_without_links_needs_a_network():
     with pytest.raises(InputErrors, match="no link inside a server is known for l4"):
-        flow({"tensor_parallel": 2}, deployment={"accelerator": load_accelerator("l4")})
+        flow({"tensor_parallel": 2}, deployment={"accelerator": replace(load_accelerator("l4"), pcie_bytes_per_s=0.0)})

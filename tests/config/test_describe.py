@@ -6,6 +6,7 @@ import pytest
 
 from simulator import registry
 from simulator.config import describe
+from simulator.config.describe_model import derived_lines, weights_by_part
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.huggingface.reader import read_config
@@ -256,10 +257,53 @@ def test_studies_and_their_tables_are_described():
         assert max(map(len, describe.describe_text(*name.split()).splitlines())) <= 80
 
 
+def counts_of(name):
+    """Return the lines of counts of a model, by their names."""
+    lines = derived_lines(facts.load_model(name))
+    column = lines[0].rindex(" ", 0, lines[0].index(" x ")) + 1
+    return {line[:column].rstrip(): line[column:] for line in lines}
+
+
+@pytest.mark.parametrize("name", facts.names("model"))
+def test_weights_by_part_add_up_to_the_model(name):
+    model = facts.load_model(name)
+
+    assert weights_by_part(model).total() == model.num_parameters
+
+
+def test_weights_around_layers_and_of_embeddings_have_their_names():
+    # Gemma-3n: 262,144 rows of 35 layers of 256, and a projection of 2,048 to these, with a norm
+    assert weights_by_part(facts.load_model("gemma-3n-e4b"))["embedding for each layer"] == (
+        262_144 * 8960 + 2048 * 8960 + 256)
+    # DeepSeek-V4: 2 sites of 43 layers with 24 rows of 4 x 4096 and 27 small weights; at the end 4 rows and 5
+    assert weights_by_part(facts.load_model("deepseek-v4-flash"))["hyper-connections"] == (
+        43 * 2 * (24 * 4 * 4096 + 27) + 4 * 4 * 4096 + 5)
+    # GPT-BigCode: 8,192 learned positions of 6,144
+    assert weights_by_part(facts.load_model("starcoder"))["learned positions"] == 8192 * 6144
+
+
+def test_the_cache_is_shown_in_the_format_that_auto_is():
+    counts = counts_of("deepseek-v4-flash")         # shared/data/model_configs, expected.json
+
+    assert counts["KV of a token, fp8 by auto"] == "3850.25 bytes"
+    assert counts["KV of the last 128 tokens, each"] == "25112 bytes"
+    # of 21 CSA layers keys and gates of 2 x 512 and 2 x 128 elements, of 20 HCA layers of 512: in float32
+    assert counts["rings of the last 8 tokens, each"] == f"{21 * 4 * (2048 + 512)} bytes"
+    assert counts["rings of the last 128 tokens, each"] == f"{20 * 4 * 1024} bytes"
+
+
+def test_a_cache_that_differs_by_card_is_shown_twice():
+    counts = counts_of("glm-5")                     # 78 layers of a latent of 576 and an index key of 132 bytes
+
+    assert counts["KV of a token, bfloat16"] == f"{78 * (1152 + 132)} bytes"
+    assert counts["KV of a token, fp8 by auto, on B200 and B300"] == f"{78 * (576 + 132)} bytes"
+    assert "KV of a token, fp8 by auto" in counts_of("deepseek-v3.2-nvfp4")     # declared, packed on Hopper
+
+
 def test_a_model_shows_the_counts_that_follow():
     lines = describe.describe_text("model", "qwen3-next-80b-a3b").partition("Counts that follow:\n")[2].splitlines()
 
-    counts = {line[:34].rstrip(): line[34:] for line in lines}
+    counts = counts_of("qwen3-next-80b-a3b")
     assert counts["layers 3-47, each 4"] == "12 x multi_head + 512 experts"
     assert counts["weights of the decoder"] == "79_674_391_296"
     assert counts["KV of a token, bfloat16"] == "24576 bytes"               # 12 layers of 2 KV heads of 256

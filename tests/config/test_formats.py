@@ -7,6 +7,7 @@ import pytest
 
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import Keys
+from simulator.config.huggingface.module_names import Rows, without_equal_experts
 from simulator.domain.stored_format import Format
 from simulator.errors import InputErrors
 
@@ -225,6 +226,18 @@ def test_matrices_of_a_published_checkpoint_have_its_formats_and_bytes(name):
     for each, count in quantised.items():
         assert elements[each] == pytest.approx(count + (named_plain if each == "mxfp8" else 0), rel=1e-4)
     assert stored == pytest.approx(row["weight_bytes"] - named_plain * (2 - 33 / 32), rel=1e-4)
+
+
+def test_experts_with_the_row_of_the_first_need_no_row():
+    rows = {f"model.layers.0.mlp.experts.{expert}.up_proj": {"quant_algo": "NVFP4"} for expert in (0, 1, 10)}
+    rows |= {"model.layers.0.mlp.experts.2.up_proj": {"quant_algo": "FP8"},
+             "model.layers.1.mlp.experts.3.up_proj": {"quant_algo": "FP8"}, "model.layers.0.self_attn.o_proj": {"a": 2}}
+    kept = without_equal_experts(rows)
+
+    assert set(rows) - set(kept) == {f"model.layers.0.mlp.experts.{expert}.up_proj" for expert in (1, 10)}
+    table = Rows(kept)
+    assert all(table.get(name) == row for name, row in rows.items())
+    assert without_equal_experts(rows | {"model.layers.0.mlp.experts": {}}) == rows | {"model.layers.0.mlp.experts": {}}
 
 
 @pytest.mark.skipif(not EXPECTED, reason="no model_configs beside the checkout")

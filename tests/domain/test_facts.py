@@ -51,6 +51,13 @@ def test_model_has_sources_and_counts_what_was_published(name):
         assert abs(counted / published.parameters - 1) < 0.03
 
 
+def test_a_model_made_of_defaults_says_so():
+    of_defaults = [model for model in map(load_model, MODELS) if model.source.startswith("defaults of")]
+
+    assert len(of_defaults) == 8
+    assert all("published model may differ" in model.note for model in of_defaults)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_model_goes_by_its_repository_on_the_hub_too(name):
     assert load_model(load_model(name).hf_id) == load_model(name)

@@ -3,6 +3,7 @@ from simulator.collective.busbw.facts import GPU_GB_PER_S, NIC_GB_PER_S, SCALEOU
 from simulator.collective.busbw.rates import BINARY_GB, DECIMAL_GB, BusbwParameters, Links
 from simulator.collective.groups import ACCELERATORS_PER_NODE, node_size
 from simulator.domain.deployment import Deployment
+from simulator.domain.efficiency import reached_pcie_bytes_per_s
 from simulator.errors import InputErrors, KeyFault
 
 # Accelerators of hardware/ that SimAI knows, and network cards by rate.
@@ -30,7 +31,11 @@ def _nvlink(parameters: BusbwParameters, deployment: Deployment | None) -> float
     if accelerator is None:
         return _UPSTREAM_NVLINK
     node = deployment.node
-    rate = node.scaleup_bytes_per_s if node else accelerator.scaleup_bytes_per_s or accelerator.pcie_bytes_per_s
+    if accelerator.scaleup_bytes_per_s == 0.0 and (node is None or node.scaleup_domain_size == 1):
+        ranks = min(deployment.parallelism.num_accelerators, node_size(deployment))
+        return _reached(reached_pcie_bytes_per_s(accelerator, ranks), 1.0, parameters, "nvlink_gb_per_s",
+                        accelerator.name)
+    rate = node.scaleup_bytes_per_s if node else accelerator.scaleup_bytes_per_s
     return _reached(rate, SCALEUP_SHARE, parameters, "nvlink_gb_per_s", accelerator.name)
 
 

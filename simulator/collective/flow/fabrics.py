@@ -5,20 +5,19 @@ two ports to two ASWs. Rails: the i-th GPUs of the servers of a segment share th
 GPUs share one ASW, or two. Dual plane: the ASWs of second ports reach the second half of the PSWs only.
 Sizes and defaults of the templates: aliyun/SimAI, astra-sim-alibabacloud/inputs/topo/gen_Topo_Template.py.
 """
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from simulator.collective.flow.topology import LINK, Topology
+from simulator.domain.hardware_spec import NetworkDesign
 from simulator.errors import InputErrors, KeyFault
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Gbps = Annotated[float, Meta(gt=0, le=1e9)]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e9)]
-Design = Literal["spectrum_x", "rail_optimized", "alibaba_hpn_single_plane", "alibaba_hpn_dual_plane",
-                 "dcn_single_tor", "dcn_dual_tor"]
 MAX_LINKS = 10**7               # 240 MB; the largest clusters of today have a million
 _GBPS = 0.125                   # bytes per ns
 
@@ -47,7 +46,7 @@ TEMPLATES = {
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network to generate; a key that is absent is the design's own."""
 
-    design: Annotated[Design, Meta(description="topology of the switches")] = "spectrum_x"
+    design: Annotated[NetworkDesign, Meta(description="topology of the switches")] = "spectrum_x"
     num_gpus: Annotated[Count | None, Meta(description="default: those of the replica, in whole servers")] = None
     gpus_per_server: Annotated[Count, Meta(description="GPUs that share NVSwitches")] = 8
     nv_switches_per_server: Annotated[Count, Meta(description="NVSwitches, each linked to every GPU")] = 1

@@ -4,7 +4,7 @@ import numpy as np
 from simulator.collective.flow.fabrics import Fabric, build_fabric
 from simulator.collective.flow.topology import Topology, read_topology
 from simulator.collective.groups import groups_of
-from simulator.domain.efficiency import LINK_EFFICIENCY
+from simulator.domain.efficiency import LINK_EFFICIENCY, reached_pcie_bytes_per_s
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
 
@@ -33,13 +33,21 @@ def network_of(parameters, deployment) -> Topology:
 def _node_fabric(deployment, num_gpus):
     """Return rails of servers like the deployment's node, at the share of their rates that collectives reach."""
     node, accelerator = deployment.node, deployment.accelerator
-    inside = node.scaleup_bytes_per_s if node else accelerator.scaleup_bytes_per_s
+    inside = LINK_EFFICIENCY * (node.scaleup_bytes_per_s if node else accelerator.scaleup_bytes_per_s)
+    if accelerator.scaleup_bytes_per_s == 0.0 and (node is None or node.scaleup_domain_size == 1):
+        ranks = deployment.parallelism.num_accelerators
+        inside = reached_pcie_bytes_per_s(accelerator, min(ranks, node.joined) if node else ranks)
     outside = node.scaleout_bytes_per_s if node else accelerator.scaleout_bytes_per_s
     per_server = node.joined if node else num_gpus
     if not inside or (num_gpus > per_server and not outside):
         place = "between servers" if inside else "inside a server"
         raise InputErrors([KeyFault(f"latency.collective: no link {place} is known for "
                                     f"{(node or accelerator).name}; give a topology or a fabric")])
-    share = LINK_EFFICIENCY * _GBPS_OF_BYTES_PER_S
-    return Fabric(design="rail_optimized", gpus_per_server=per_server, nvlink_gbps=inside * share,
-                  nic_gbps=(outside or inside) * share)
+    rates = {"nvlink_gbps": inside, "nic_gbps": LINK_EFFICIENCY * outside or inside}
+    design = "rail_optimized"
+    if node:
+        design = node.network
+        rates |= {"spine_gbps": LINK_EFFICIENCY * node.spine_bytes_per_s} if node.spine_bytes_per_s else {}
+    return Fabric(design=design, gpus_per_server=per_server, nics_per_switch=node and node.nics_per_switch or None,
+                  num_spine_switches=node and node.num_spine_switches or None,
+                  **{name: rate * _GBPS_OF_BYTES_PER_S for name, rate in rates.items()})

@@ -27,7 +27,8 @@ def agreed(model: ModelSpec, keys: Keys) -> ModelSpec:
         return model
     if files.tensors is not None:
         _refuse_other_shape(model, files, read_formats(keys), keys.file)
-    return replace(model, source=f"config.json, {files.source}", checkpoint_note=_note(model, files))
+    return replace(model, source=f"config.json, {files.source}", checkpoint_note="; ".join(
+        filter(None, (model.checkpoint_note, _note(model, files)))))
 
 
 def _refuse_other_shape(model: ModelSpec, files: TensorFiles, formats: ModuleFormats | None, file: str) -> None:

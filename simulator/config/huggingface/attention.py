@@ -1,17 +1,21 @@
 """[attention] of a model from its config.json, by kind."""
 from simulator.config.huggingface import layers
-from simulator.config.huggingface.keys import HEADS, Key, Keys
+from simulator.config.huggingface.keys import HEADS, KV_NAMES, Key, Keys
 
 INDEXER, SPARSE, RATIO = "+indexer", "+sparse", "+ratio"        # facts of one layer, that a layout knows
 
 
 def multi_head(keys: Keys, family) -> dict:
     """Read grouped-query attention."""
+    known = len(keys.faults)
     heads = keys.number(family.heads)
+    kv_heads = _kv_heads(keys, family) or heads
+    if heads % kv_heads and len(keys.faults) == known:
+        keys.fault(KV_NAMES, f"expected a divisor of the {heads} heads, found {kv_heads}")
     return {
         "kind": "multi_head",
         "num_heads": heads,
-        "num_kv_heads": _kv_heads(keys, family) or heads,
+        "num_kv_heads": kv_heads,
         "head_dim": layers.head_dim(keys, heads, family.head_dim),
         "qkv_bias": keys.flag(family.qkv_bias),
         "output_bias": keys.flag(family.output_bias),
@@ -52,8 +56,6 @@ def latent_sparse(keys: Keys, family) -> dict:
     indexer = {"num_heads": keys.number(Key("index_n_heads")), "head_dim": keys.number(Key("index_head_dim")),
                "top_k": keys.number(Key("index_topk"))}
     return latent(keys, family) | {"indexer": indexer | keys.get(INDEXER, {})}
-
-
 
 
 def with_value_head_dim(keys: Keys, family) -> dict:

@@ -45,11 +45,14 @@ class Keys:
         self.table = merged(table)
         self.file = file
         self.faults: list[str] = []
+        self.assumed: list[str] = []                # of an architecture without rules of its own
         self.files: TensorFiles | None = None       # beside the file
 
     def fault(self, key: str, what: str):
-        """Remember that `key` is wrong."""
-        self.faults.append(f"{self.file}: {key}: {what}")
+        """Remember that a key is wrong; `key`: its name, or all spellings."""
+        names = key.split("|")
+        name = next((name for name in names if self._value(name) is not None), names[0])
+        self.faults.append(f"{self.file}: {name}: {what}")
 
     def get(self, names: str, default: Any = None) -> Any:
         """Return the value of the first of `names` that is there and not null."""
@@ -69,11 +72,10 @@ class Keys:
         value = self.get(key.names, key.default)
         if value is key.default and value is not REQUIRED:
             return value
-        name = self._name(key)
         if value is REQUIRED:
-            self.fault(name, "required key is missing")
+            self.fault(key.names, "required key is missing")
         elif type(value) is not int or not key.least <= value <= MOST:
-            self.fault(name, f"expected an integer >= {key.least}, found {show(value)}")
+            self.fault(key.names, f"expected an integer >= {key.least}, found {show(value)}")
         else:
             return value
         return max(key.least, 1)
@@ -84,7 +86,7 @@ class Keys:
             return key
         value = self.get(key.names, key.default)
         if type(value) is not bool:
-            self.fault(self._name(key), f"expected true or false, found {show(value)}")
+            self.fault(key.names, f"expected true or false, found {show(value)}")
             return False
         return value
 
@@ -130,16 +132,12 @@ class Keys:
     def below(self, name: str, table: dict) -> "Keys":
         """Return the keys of a table inside, with the same faults."""
         inner = Keys(table, self.file if not name else f"{self.file}: {name}")
-        inner.faults = self.faults
+        inner.faults, inner.assumed = self.faults, self.assumed
         return inner
 
     def changed(self, changes: dict) -> "Keys":
         """Return the keys with some of other values, and the same faults."""
         return self.below("", self.table | changes)
-
-    def _name(self, key: Key) -> str:
-        names = key.names.split("|")
-        return next((name for name in names if self._value(name) is not None), names[0])
 
 
 def merged(table: dict) -> dict:

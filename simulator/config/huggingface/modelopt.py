@@ -6,7 +6,7 @@ algorithms ModelOpt's own export, modelopt/torch/export/quant_utils.py.
 from collections.abc import Callable
 
 from simulator.config.huggingface.groups import group_rules
-from simulator.config.huggingface.module_names import Rows
+from simulator.config.huggingface.module_names import Rows, without_equal_experts
 from simulator.config.huggingface.rules import Reading, Rule, rules_of
 from simulator.config.words import show
 from simulator.domain.stored_format import (
@@ -56,13 +56,13 @@ def _mixed(reading: Reading) -> list[Rule]:
     layers = reading.get("quantized_layers")
     if layers is None and reading.get("config_groups"):
         return group_rules(reading)
-    if not isinstance(layers, dict) or not layers or not all(isinstance(row, dict) for row in layers.values()):
+    if not isinstance(layers, dict) or set(map(type, layers.values())) != {dict}:
         what = "required key is missing" if layers is None else f"expected a table of modules, found {show(layers)}"
         reading.fault("quantized_layers", what)
         return []
     known: dict[tuple, Format | None] = {}
     rows = {}
-    for name, row in layers.items():
+    for name, row in without_equal_experts(layers).items():
         kind = str(row.get("quant_algo")), str(row.get("group_size"))
         if kind not in known:
             known[kind] = _format(reading, row, f"quantized_layers.{name}.", {})

@@ -26,7 +26,7 @@ EMBEDDINGS = ("embed_tokens", "embed_tokens_per_layer", "word_embeddings", "tok_
 ROUTERS = ("gate", "router", "shared_expert_gate", "wg", "e_score_correction_bias")
 # Matrices of attention's indexers and compressors that vLLM holds in 16 bit beside quantised ones.
 PLAIN = ("conv1d", "weights_proj", "indexers_proj", "A_log", "dt_bias")
-TOWERS = ("visual", "vision_tower", "vision_model", "vit_large_projector")
+TOWERS = frozenset(("visual", "vision_tower", "vision_model", "vit_large_projector"))
 
 
 @lru_cache(maxsize=2**15)
@@ -58,7 +58,7 @@ def kind_of(module: str) -> str:
 
 def is_tower(module: str) -> bool:
     """Return whether a module belongs to a tower, which ModelOpt never quantises."""
-    return any(part in TOWERS for part in module.split("."))
+    return not TOWERS.isdisjoint(module.split("."))
 
 
 def aliases(module: str) -> Iterator[str]:
@@ -94,14 +94,27 @@ class Patterns:
 
     def has(self, module: str) -> bool:
         """Return whether the list has a module, or a parent of it."""
-        return any(self._has(name) for name in aliases(bare(module)))
+        return any(map(self._has, aliases(bare(module))))
 
     def _has(self, name: str) -> bool:
         unit = re.sub(r"\.experts\..*", ".experts", name) if self._texts else ""      # vLLM asks for experts at once
-        return (any(start in self._names for tail in tails_of(name, self._firsts) for start in starts_of(tail))
-                or any(name[:length] in self._starts for length in self._lengths)
+        return (self._has_part(name) or any(name[:length] in self._starts for length in self._lengths)
                 or any(text in unit for text in self._texts)
                 or any(each.match(root + name) for root in self._roots for each in self._expressions))
+
+    def _has_part(self, name: str) -> bool:
+        """Return whether the list has the name or a parent, from any component on."""
+        parts = name.split(".")
+        for first, part in enumerate(parts):
+            if part in self._firsts:
+                start = part
+                if start in self._names:
+                    return True
+                for each in parts[first + 1:]:
+                    start = f"{start}.{each}"
+                    if start in self._names:
+                        return True
+        return False
 
 
 def roots_in(patterns: Iterable[str]) -> tuple[str, ...]:
@@ -119,17 +132,28 @@ def starts_of(name: str) -> Iterator[str]:
         yield name
 
 
-def tails_of(name: str, firsts: set[str]) -> Iterator[str]:
-    """Yield the name from each component on that is in `firsts`."""
-    while name:
-        first, _, rest = name.partition(".")
-        if first in firsts:
-            yield name
-        name = rest
+def without_equal_experts(rows: dict) -> dict:
+    """Return the rows without experts that are as the first one of their layer.
+
+    A table with rows for all experts of a layer at once stays as it is.
+    """
+    if any(name.endswith(".experts") for name in rows):
+        return rows
+    found = {}
+    for name, row in rows.items():
+        number = name.find(".experts.") + len(".experts.")
+        if number < len(".experts.") or name[number:number + 1] in ("0", "*"):
+            found[name] = row
+        elif rows.get(f"{name[:number]}0{name[name.find('.', number):]}") != row:
+            found[name] = row
+    return found
 
 
 class Rows:
-    """A table by names of modules, of their parents or children: `quantized_layers`."""
+    """A table by names of modules, of their parents or children: `quantized_layers`.
+
+    rows : may leave out experts that `without_equal_experts` leaves out.
+    """
 
     def __init__(self, rows: dict):
         self._rows = {bare(name): value for name, value in rows.items()}
@@ -142,6 +166,8 @@ class Rows:
     def get(self, module: str):
         """Return the value of a module: of its row, its product's, its parent's; or None."""
         name = bare(module)
+        if name in self._rows:
+            return self._rows[name]
         found = next((self._rows[each] for each in aliases(name) if each in self._rows), None)
         if found is None:
             found = next((self._rows[each] for each in starts_of(name) if each in self._rows), None)

@@ -39,10 +39,14 @@ class Experts(NamedTuple):
 
 def read_moe(keys: Keys, experts: Experts) -> dict:
     """Read the experts of a layer."""
-    size = keys.number(experts.size)
+    known = len(keys.faults)
+    size, count, per_token = (keys.number(each) for each in (experts.size, experts.count, experts.per_token))
+    zero = keys.number(Key("zero_expert_num", 0, least=0))
+    if per_token > count + zero and len(keys.faults) == known:
+        keys.fault(PER_TOKEN.names, f"expected at most the {count + zero} experts, found {per_token}")
     return {
-        "num_experts": keys.number(experts.count),
-        "experts_per_token": keys.number(experts.per_token),
+        "num_experts": count,
+        "experts_per_token": per_token,
         "intermediate_size": size,
         "shared_intermediate_size": keys.number(experts.shared_size) or keys.number(experts.num_shared) * size,
         "shared_expert_gate": experts.shared_gate,
@@ -52,7 +56,7 @@ def read_moe(keys: Keys, experts: Experts) -> dict:
         "num_groups": keys.number(experts.groups),
         "latent_size": keys.number(Key("moe_latent_size|routed_expert_hidden_size", 0, least=0)),
         "latent_norm": keys.flag(Key("latent_moe_use_norm", False)),
-        "zero_experts": keys.number(Key("zero_expert_num", 0, least=0)),
+        "zero_experts": zero,
     } | keys.get(EXPERTS_BESIDE, {})
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from simulator.config.huggingface import unfamiliar
 from simulator.config.huggingface.agreement import agreed
 from simulator.config.huggingface.assembly import assembled
 from simulator.config.huggingface.families import FAMILIES
@@ -22,6 +23,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
 
 LISTS_OF_LAYERS = ("layers_block_type", "layer_types", "block_configs", "hybrid_layer_pattern")
+LARGE = 2**18               # bytes of a file that is decoded by msgspec
 DTYPES = ("float32", "bfloat16", "float16")
 # Rope types with the factor already in max_position_embeddings; vLLM, vllm/config/model.py, _get_and_verify_max_len.
 UNSCALED_ROPE = ("default", "su", "longrope", "llama3", "mrope")
@@ -48,8 +50,10 @@ def read_config(path: str | os.PathLike) -> ModelSpec:
     quantization = read_quantization(keys, model, family, formats) if model else None
     if keys.faults:
         raise InputErrors(dict.fromkeys(keys.faults))
-    model = replace(model, quantization=quantization, architecture=table["architectures"][0],
-                    model_type=str(table.get("model_type") or ""))
+    architecture = table["architectures"][0]
+    model = replace(model, quantization=quantization, architecture=architecture,
+                    model_type=str(table.get("model_type") or ""),
+                    checkpoint_note=unfamiliar.note(architecture, keys) if keys.assumed else "")
     return agreed(model, keys)
 
 
@@ -72,7 +76,7 @@ def _with_quantization(table: dict, beside: Path) -> dict:
 
 def _table(file: Path) -> dict:
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
+        table = _decoded(file.read_bytes())
     except json.JSONDecodeError as error:
         raise InputErrors([f"{file}:{error.lineno}: column {error.colno}: not JSON: {error.msg}"]) from error
     except OSError as error:
@@ -84,15 +88,30 @@ def _table(file: Path) -> dict:
     return table
 
 
+def _decoded(text: bytes) -> object:
+    if len(text) >= LARGE:          # names of all experts: msgspec takes half the time, and knows no NaN
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            pass
+    return json.loads(text.decode("utf-8"))
+
+
 def _family(keys: Keys) -> Family:
+    """Return the rules of the architecture; without a name, those by which the other faults are found."""
     names = keys.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         what = "required key is missing" if names is None else f"expected a list of names, found {show(names)}"
-        raise InputErrors([f"{keys.file}: architectures: {what}"])
+        keys.fault("architectures", what)
+        return unfamiliar.family_of(keys)
     if names[0] not in FAMILIES and (decoder := decoder_of(names[0], FAMILIES)):
         return FAMILIES[decoder]._replace(has_head=False, num_mtp_layers=0)
     if why := why_not(names[0]):
         raise InputErrors([f"{keys.file}: architectures: {show(names[0])} is not supported: {why}"])
+    if names[0] not in FAMILIES and unfamiliar.is_readable(names[0]):
+        unfamiliar.unread_keys(keys)
+        unfamiliar.unknown_defaults(keys)
+        return unfamiliar.family_of(keys)
     if names[0] not in FAMILIES:
         nearest = did_you_mean(names[0], FAMILIES)
         hint = "" if nearest.startswith("; valid") else nearest

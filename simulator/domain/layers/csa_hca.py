@@ -31,6 +31,7 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
     kv_is_whole = True
     packs_pages = True
     block_size = 256
+    auto_cache = "fp8"                          # FlashMLA's packed format, fp8_ds_mla; FlashInfer's 16 bit is to be named
     launches, num_inputs = None, 3
 
     num_heads: Positive
@@ -86,12 +87,11 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
         widths = (self.head_dim, *([self.indexer.head_dim] if self.indexer else []))
         return tuple((2 * overlap * width, overlap * self.ratio, 4 if overlap == 2 else 8) for width in widths)
 
-    def auto_cache(self, is_data_center_blackwell: bool) -> str:
-        """Return fp8: FlashMLA's packed format, fp8_ds_mla.
+    def own_windows(self, element_bytes: float) -> list[tuple[int, float]]:
+        """Return the window, of one vector a token."""
+        return [(self.window, self.row_bytes(element_bytes))]
 
-        With FlashInfer vLLM keeps 16 bit, which an experiment has to name.
-        """
-        return "fp8"
+    rings = property(lambda self: [(tokens, FLOAT32 * elements) for elements, tokens, _ in self.states])
 
     def pages(self, block_size: int, element_bytes: float, is_packed: bool) -> list[tuple[str, int, int, float]]:
         """Return (kind, window, tokens, bytes) of a block of each cache of a layer.

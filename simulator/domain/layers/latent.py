@@ -36,7 +36,6 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
     output_gate: Literal["none", "head", "full"] = "none"     # on the output: one per head, or per element of all heads
     sinks: bool = False                         # one learned logit per head
     indexer: Indexer | None = None
-    auto_fp8: bool = False                      # kv_cache_dtype "auto" is fp8 on GPUs of compute capability 10.x: GLM-5
 
     num_kv_heads = 1                            # one latent serves all heads
     head_dim = property(lambda self: self.nope_head_dim + self.rope_head_dim)       # once expanded
@@ -67,12 +66,11 @@ class LatentAttention(SoftmaxAttention, tag_field="kind", tag="multi_head_latent
         scales = self.kv_rank / SCALED_ELEMENTS * SCALE_BYTES
         return self.kv_rank + scales + self.rope_head_dim * ROTARY_BYTES
 
-    def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
-        """Return the format that kv_cache_dtype = "auto" is; None: the model's.
-
-        Source: vLLM 0.33, vllm/model_executor/models/config.py, GlmMoeDsaForCausalLM and Glm5NextModelConfig.
-        """
-        return "fp8" if self.auto_fp8 and is_data_center_blackwell else None
+    @property
+    def rings(self) -> list[tuple[int, float]]:
+        """The ring of the last tokens, with index keys not pooled yet."""
+        tail = self.indexer.tail_bytes if self.indexer else 0
+        return [(self.indexer.pool, tail / self.indexer.pool)] if tail else []
 
     def pages(self, block_size: int, element_bytes: float, is_packed: bool) -> list[tuple[str, int, int, float]]:
         """Return (kind, window, tokens, bytes) of a block of each cache of a layer.

@@ -43,6 +43,7 @@ class Mixer(Part):
         perhaps of another layer's.
     state_elements, state_flops_per_token : that a sequence keeps in one layer; FLOPs of a token that updates them.
     packs_pages : a layer has several caches, with pages of their own in a block: `pages`.
+    auto_cache : format that kv_cache_dtype = "auto" is; None: the model's.
     block_size : tokens of a block of KV that its kernels ask for; None: they leave it open.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
     absorbed_elements : weights of the up-projections that decodes absorb, of which latent attention keeps copies.
@@ -59,6 +60,7 @@ class Mixer(Part):
     state_elements: ClassVar[int] = 0
     state_flops_per_token: ClassVar[int] = 0
     packs_pages = False
+    auto_cache: ClassVar[str | None] = None
     block_size: ClassVar[int | None] = None
     kv_is_whole: ClassVar[bool] = False
     absorbed_elements: ClassVar[int] = 0
@@ -91,9 +93,20 @@ class Mixer(Part):
         """
         return 0.0
 
-    def auto_cache(self, is_data_center_blackwell: bool) -> str | None:
-        """Return the format that kv_cache_dtype = "auto" is; None: the model's."""
-        return None
+    def own_windows(self, element_bytes: float) -> list[tuple[int, float]]:
+        """Return the windows of the part itself in one layer's KV cache.
+
+        Each is (tokens, bytes of a token).
+        """
+        return []
+
+    @property
+    def rings(self) -> list[tuple[int, float]]:
+        """Rings in one layer of the last tokens of a sequence, not compressed yet.
+
+        Each is (tokens, bytes of a token).
+        """
+        return []
 
     @property
     def drafting(self) -> "Mixer":

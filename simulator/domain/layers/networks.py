@@ -12,6 +12,7 @@ class Mlp(Part):
     bias: bool = False
     activation_weights: Count = 0               # learned numbers of the activation, as of xIELU
 
+    title = "MLP"
     between_kernels = 2                         # norm, activation
 
     num_matrices = property(lambda self: 3 if self.gated else 2)
@@ -52,6 +53,7 @@ class Mlp(Part):
 class Linear(Part):
     """One projection in place of attention or a network: replace_with_linear."""
 
+    title = "linear"
     between_kernels = 1                         # norm
     small_operators = ()
 
@@ -129,6 +131,7 @@ class Moe(Part):
     zero_experts: Count = 0                     # beside num_experts, which the router may pick and which do nothing
     hash_vocabulary: Count = 0                  # tokens of a table that gives a token's experts; 0: the router picks
 
+    title = "experts"
     has_experts = True
 
     def __post_init__(self):
