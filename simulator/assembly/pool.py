@@ -8,7 +8,6 @@ from simulator.assembly.tower_notes import tower_notes
 from simulator.engine.plan import Pool
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.latency.readings import Readings
-from simulator.latency.towers import tower_times
 
 
 def pool_of(site: Site, readings: Readings, cluster) -> Pool:
@@ -24,6 +23,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
     pool, engine, topology = site.pool, site.pool.engine, site.pool.topology
     rules, _ = collect_faults(lambda: lock_step(site), site.check)
     model = latency_model(site, readings)
+    towers = _towers(site)
     gpus = topology.tensor_parallel * topology.pipeline_parallel * topology.prefill_context_parallel
     ranks = topology.data_parallel
     per_node = max(site.node.num_accelerators // gpus, 1) if site.node else 1
@@ -36,15 +36,14 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         ranks_per_choice=ranks_per_choice(pool, per_node), lock_step=rules,
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
-        item_ns=_item_prices(site), replicas_per_node=per_node, behind_server=True,
-        notes=kernel_notes(site) + tower_notes(site) + _hit_notes(site))
+        item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
+        notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + _hit_notes(site))
 
 
-def _item_prices(site: Site):
-    """Return the prices of items by the tower of the model; None: an embedding has a price, or the tower none."""
+def _towers(site: Site):
+    """Return the times of the model's tower; None: an embedding has a price, or the tower none."""
     encoder = getattr(site.pool.engine.parameters, "encoder", None)
-    times = tower_times(site.deployment) if encoder is not None and not encoder.is_priced else None
-    return times and times.item_ns
+    return site.tower_times if encoder is not None and not encoder.is_priced else None
 
 
 def _hit_notes(site: Site) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.experts.faults import expert_faults
+from simulator.latency.towers import TowerTimes, tower_times
 from simulator.scheduling.contract import MemoryNeeds
 
 
@@ -83,6 +84,11 @@ class Site:
     def scheduler_facts(self):
         """SchedulerFacts of the scheduler with its parameters."""
         return self.scheduler.facts(self.pool.engine.parameters)
+
+    @Fact
+    def tower_times(self) -> TowerTimes | None:
+        """Times of the model's vision tower; None: no accelerator, or unknown shape."""
+        return tower_times(self.deployment, self.backend, self.pool.latency.parameters)
 
     @Fact
     def backend(self) -> type:

@@ -1,4 +1,4 @@
-"""Time of vision towers: the roofline's law, from bytes and operations."""
+"""Time of vision towers: the roofline's law, from bytes and operations, or tables of operators."""
 import numpy as np
 
 from simulator.domain.deployment import Deployment
@@ -14,9 +14,11 @@ class TowerTimes:
     batch takes no less than reading the weights once. Ranks divide what vLLM splits (`Tower.rank_parameters`).
 
     deployment : its model has a tower of known shape. It names the accelerator.
+    tables : times of products and of attention, as operators/towers.py has them; None: the law prices all. The
+        projector and activations that are moved have prices of the law in any case.
     """
 
-    def __init__(self, deployment: Deployment):
+    def __init__(self, deployment: Deployment, tables=None):
         model, accelerator, ranks = deployment.model, deployment.accelerator, deployment.parallelism.tensor_parallel
         shares, dtype = efficiency_of(accelerator), deployment.activation_dtype
         peak = accelerator.flops_per_s(dtype) * 1e-9
@@ -28,10 +30,18 @@ class TowerTimes:
         self.product_rate = peak * matmul_efficiency(shares, compute_dtype(accelerator, dtype))
         self.attention_rate = peak * shares.attention_frac
         self.least_ns = held * self.element_bytes / self.bytes_per_ns
-        self.notes = (
-            f"encoder: the tower of {model.name} has prices of the roofline, from operations and bytes of its "
-            f"{self.tower.num_layers} blocks and its projector; launches of its kernels"
-            f"{' and all-reduces' if ranks > 1 else ''} have none",)
+        self.tables, one = tables, np.ones(1)
+        self.has_products = tables is not None and tables.product_ns(one) is not None
+        self.has_attention = tables is not None and tables.attention_ns(one, one) is not None
+        self.notes = self._notes(model.name, ranks)
+
+    def _notes(self, model: str, ranks: int) -> tuple[str, ...]:
+        tabled = [name for name, is_tabled in (("products", self.has_products), ("attention", self.has_attention))
+                  if is_tabled]
+        of_tables = f"tables price its {' and '.join(tabled)}; all else has " if tabled else "it has "
+        return (f"encoder: the tower of {model}: {of_tables}prices of the roofline, from operations and bytes of its "
+                f"{self.tower.num_layers} blocks and its projector; launches of its kernels"
+                f"{' and all-reduces' if ranks > 1 else ''} have none",)
 
     def item_ns(self, items: Items) -> np.ndarray:
         """Return the time of encoding each item, float64 (items,).
@@ -46,16 +56,25 @@ class TowerTimes:
             patches[known], pairs[known] = items.work["patches"][known], items.work["pairs"][known]
         pairs[~known] = patches[~known] ** 2
         tower, share = self.tower, self.share
-        products = tower.product_flops(patches, tokens) * share / self.product_rate
         moved = tower.moved_elements(patches, tokens) * self.element_bytes * share / self.bytes_per_ns
-        return np.maximum(products, moved) + tower.attention_flops(patches, pairs) * share / self.attention_rate
+        if self.has_products:
+            products = self.tables.product_ns(patches) + moved + (
+                tower.product_flops(0.0, tokens) * share / self.product_rate)
+        else:
+            products = np.maximum(tower.product_flops(patches, tokens) * share / self.product_rate, moved)
+        if self.has_attention:
+            return products + self.tables.attention_ns(patches, pairs)
+        return products + tower.attention_flops(patches, pairs) * share / self.attention_rate
 
 
-def tower_times(deployment: Deployment | None) -> TowerTimes | None:
+def tower_times(deployment: Deployment | None, backend=None, parameters=None) -> TowerTimes | None:
     """Return the times of the tower of a model on its accelerator.
 
     None: either is not named, or the tower has no known shape.
+
+    backend, parameters : latency backend of the pool; if it has tables of towers they are used.
     """
     if deployment is None or deployment.accelerator is None or deployment.model.vision is None:
         return None
-    return TowerTimes(deployment)
+    tables = getattr(backend, "tower_tables", None)
+    return TowerTimes(deployment, tables and tables(parameters, deployment))

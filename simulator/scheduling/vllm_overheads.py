@@ -51,7 +51,7 @@ def _encoders(given, deployment) -> list:
     times = None if given.is_priced else tower_times(deployment)
     if times is None:
         return []
-    return [partial(Encoder, least_us=times.least_ns * 1e-3, by_item=True, notes=times.notes)]
+    return [partial(Encoder, least_us=times.least_ns * 1e-3, by_item=True)]
 
 
 def _drafts(parameters) -> int:

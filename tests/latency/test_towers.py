@@ -77,7 +77,7 @@ def test_a_step_takes_the_time_of_its_items_beside(tmp_path):
     small, large = times(ranks=2).item_ns(items(1024, 4096))
 
     assert result.iterations["duration_ns"].tolist() == [10_000_000 + round(small + large)]
-    assert any(note.startswith("encoder: the tower of qwen3.5-27b has prices of the roofline")
+    assert any(note.startswith("encoder: the tower of qwen3.5-27b: it has prices of the roofline")
                for note in result.summary["diagnosis"])
 
 

@@ -16,7 +16,6 @@ from simulator.config.words import show
 from simulator.domain import records
 from simulator.domain.embeddings import Embeddings, embedding_bytes
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.towers import tower_times
 from simulator.results.encoding import encode_events, metrics_of, with_costs
 from simulator.results.measured import measured_part
 from simulator.results.summary_keys import COSTS, DISTRIBUTION, below, keys_of
@@ -135,7 +134,7 @@ def _encode_pool_of(pool, given_bytes: float | None):
 
     parameters = pool.engine.parameters
     encoder, tokens = parameters.encoder, parameters.max_num_batched_tokens
-    times = None if encoder.is_priced else tower_times(Site(pool, f"pools.{pool.name}.").deployment)
+    times = None if encoder.is_priced else Site(pool, f"pools.{pool.name}.").tower_times
     if times is None and not encoder.is_priced:
         raise InputErrors([KeyFault(f"pools.{pool.name}.engine.encoder.{UNPRICED}")])
     stored = Site(pool, f"pools.{pool.name}.").stored if given_bytes is None else None

@@ -15,8 +15,11 @@ class Whole(Part):
 
     is_around = True
     title: ClassVar[str]
+    between_kernels: ClassVar[int]              # that only move memory, of a layer
 
-    between_kernels = property(lambda self: sum(each.kernels for each in self.small_operators))
+    def stream_operator(self, hidden: int) -> Small:
+        """Return one operator of equal kernels for the moved elements of a layer."""
+        return Small(self.price_key, self.moved_elements(hidden), self.between_kernels)
 
     def head_parameters(self, hidden: int) -> int:
         """Count the weights of the scheme that a model has once."""
@@ -47,7 +50,7 @@ class HyperConnections(Whole, tag_field="kind", tag="hyper_connections"):
     has_head: bool = True                       # weights of their own join the streams before the last norm
 
     rows = property(lambda self: self.streams * (2 + self.streams * self.mixes))
-    small_operators = property(lambda self: [])
+    between_kernels = property(lambda self: 2 * self.sites)        # before and after a part
 
     def matrices(self, hidden_size: int) -> list[Matrix]:
         """Return none that may be quantised."""
@@ -88,7 +91,7 @@ class AttentionResiduals(Whole, tag_field="kind", tag="attention_residuals"):
     block_size: Positive                        # layers with outputs kept as one sum
     num_layers: Positive                        # of the model: layers read as many sums as there are blocks before them
 
-    small_operators = property(lambda self: [])
+    between_kernels = 2                         # one before each part
     mean_blocks = property(lambda self: sum(-(-layer // self.block_size) for layer in range(1, self.num_layers + 1))
                            / self.num_layers)
 
@@ -125,7 +128,7 @@ class AltUp(Whole, tag_field="kind", tag="alt_up"):
     streams: Positive
     laurel_rank: Count = 0                      # of the path beside attention; 0: there is none
 
-    small_operators = property(lambda self: [])
+    between_kernels = property(lambda self: 2 + (self.laurel_rank > 0))     # predict, correct; norm of the path
 
     def matrices(self, hidden_size: int) -> list[Matrix]:
         """Return the projections of the low-rank path."""
@@ -171,7 +174,7 @@ class PerLayerInput(Whole, tag_field="kind", tag="per_layer_input"):
 
     width: Positive
 
-    small_operators = property(lambda self: [Small("per_layer_gate", 3 * self.width)])
+    between_kernels = 2                         # gate, norm with sum
 
     def matrices(self, hidden_size: int) -> list[Matrix]:
         """Return the gate, and the projection to the hidden state."""

@@ -11,6 +11,9 @@ from simulator.latency.operators.database import Database
 # Tables of operators that profiling does not measure, and their names.
 OTHERS = {**dict.fromkeys(("context_mla", "generation_mla", "mla_context_module", "mla_generation_module",
                            "dsa_context_module", "dsa_generation_module"), "latent attention"),
+          **dict.fromkeys((f"{kind}_{phase}_module" for kind in ("dsv4_csa", "dsv4_hca", "msa")
+                           for phase in ("context", "generation")), "sparse attention"),
+          "mhc_module": "hyper-connections",
           **dict.fromkeys(("gdn", "kda", "mamba2"), "linear attention"),
           **dict.fromkeys(("wideep_deepep_ll", "wideep_deepep_normal", "moe_a2a", "trtllm_alltoall"),
                           "exchange of experts")}

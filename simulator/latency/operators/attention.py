@@ -10,6 +10,7 @@ import numpy as np
 from simulator.latency.operators import recurrences
 from simulator.latency.operators.curves import INTERPOLATED, Times
 from simulator.latency.operators.latent_attention import LatentTables
+from simulator.latency.operators.sparse_attention import SparseTables
 from simulator.latency.operators.untabled import Passes, Untabled
 
 CONTEXT_NODES = 2.0 ** np.arange(1, 21)         # tokens in the cache after the step: 2 to 1,048,576, as measured
@@ -42,8 +43,8 @@ def decode_table(composer) -> Times:
                               np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
         else:
             layer, code = kind.roofline_decode(sequences, CONTEXT_NODES)
-        composer.origins[f"{kind.name} decode"] = "measured" if kind.is_measured("generation") else (
-            "interpolated" if batches else "roofline")
+        composer.note_origin(f"{kind.name} decode", "measured" if kind.is_measured("generation") else (
+            "interpolated" if batches else "roofline"))
         ns += kind.layers * layer
         origins = np.maximum(origins, code).astype(np.uint8)
         composer.database.hear_attention("decode_attention", kind)
@@ -69,8 +70,8 @@ def prefill_table(composer) -> Times:
         composer.database.hear_attention("prefill_attention", kind)
         if kind.expands:
             composer.database.notes.append(EXPANSION)
-        composer.origins[f"{kind.name} prefill"] = "measured" if kind.is_measured("context") else (
-            "interpolated" if count else "roofline")
+        composer.note_origin(f"{kind.name} prefill", "measured" if kind.is_measured("context") else (
+            "interpolated" if count else "roofline"))
     ns[:, 0] = 0.0
     return Times(ns, origins)
 
@@ -217,33 +218,55 @@ class _Kind:
                 f"{self._kv_dtype} cache, nor one near it")
 
 
-class _Latent(_Kind):
-    """Layers of latent attention."""
+class _Tabled(_Kind):
+    """Layers of a kind with tables of its own: by phase an object with `table`, `curves`, `times` and `light`."""
 
-    def __init__(self, composer, name: str, part, layers: int, window: int):
-        super().__init__(composer, name, part, layers, window)
-        self.expands = part.indexer is None
-        self._latent = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)
-                        for phase, each in self._parts.items()}
+    _tables: dict
 
     def lookups(self, phase: str) -> list[tuple]:
         """Return the lookup, as other kinds do."""
-        names = [name for name in self._database.used if phase in name and name.endswith(("_mla", "_module"))]
-        tables = self._latent[phase]
-        return [("+".join(names), tables.curves(phase), self._site(phase), lambda batch: tables.light(phase, batch),
-                 phase == "context")] if names else []
+        tables = self._tables[phase]
+        return [(tables.table(phase), tables.curves(phase), self._site(phase), lambda batch: tables.light(phase, batch),
+                 phase == "context")] if tables.curves(phase) else []
 
     def _site(self, phase: str) -> tuple:
         return (float(self._parts[phase].num_heads),)
 
     def _curves(self, phase: str) -> dict[int, dict]:
-        return self._latent[phase].curves(phase)
+        return self._tables[phase].curves(phase)
 
     def _times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
-        return self._latent[phase].times(phase, batch, lengths)
+        return self._tables[phase].times(phase, batch, lengths)
+
+
+class _Latent(_Tabled):
+    """Layers of latent attention."""
+
+    def __init__(self, composer, name: str, part, layers: int, window: int):
+        super().__init__(composer, name, part, layers, window)
+        self.expands = part.indexer is None
+        self._tables = {phase: LatentTables(self._database, each, self._kv_dtype, composer.parameters.cuda_graph)
+                        for phase, each in self._parts.items()}
 
     def _missing_text(self, part) -> str:
         return f"no latent attention of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
 
 
-TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent}       # by price key
+class _Sparse(_Tabled):
+    """Layers of attention to compressed tokens, or to picked blocks of tokens."""
+
+    def __init__(self, composer, name: str, part, layers: int, window: int):
+        super().__init__(composer, name, part, layers, window)
+        self._tables = {phase: SparseTables(self._database, each, self._kv_dtype)
+                        for phase, each in self._parts.items()}
+        self.name = self._tables["context"].name
+
+    def is_measured(self, phase: str) -> bool:
+        """Return whether exactly these heads were measured, without scaling."""
+        return super().is_measured(phase) and not self._tables[phase].is_scaled
+
+    def _missing_text(self, part) -> str:
+        return f"no {part.title} of {part.num_heads} heads, {self._kv_dtype} cache, of these widths"
+
+
+TABLES = {"multi_head": _Kind, "multi_head_latent": _Latent, "csa_hca": _Sparse, "msa": _Sparse}       # by price key

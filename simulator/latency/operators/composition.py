@@ -24,9 +24,10 @@ from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, prefill_table
-from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
+from simulator.latency.operators.curves import ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.exchanges import GATHER, exchange_times
+from simulator.latency.operators.hyper_connections import stream_times
 from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.recurrences import WHOLE, has_convolution, is_measured
 from simulator.latency.operators.scales import scale_times
@@ -39,8 +40,6 @@ MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of
 OF_ALL_RANKS = ("experts", "imbalance", "expert_all_gather", "expert_reduce_scatter")
 MAX_SAMPLES = 8192
 GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
-# Formats without sound measurements, and the format with kernels that do equal work.
-STAND_INS = {"fp8_block": "fp8"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
 MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
@@ -137,6 +136,8 @@ class Composer:
             self._add("all_reduce", times, count * layer.num_sublayers)
 
     def _add_part(self, part, count: int, is_quantized: bool) -> None:
+        if part.is_around and self._add_streams(part, count):
+            return
         for product in part.products(self.deployment.model.hidden_size):
             self._add_product(product._replace(is_quantized=product.is_quantized and is_quantized), count)
         for small in self._small_operators(part):
@@ -144,6 +145,16 @@ class Composer:
                 self._small(small.name, small.elements, count, small.kernels)
         if part.quantizes_output and is_quantized:
             self._add_quantizing(part.output_width, count)
+
+    def _add_streams(self, part, count: int) -> bool:
+        """Add the streams that a part moves; return whether a table held its products, too."""
+        hidden = self.deployment.model.hidden_size
+        times = stream_times(self.database, part, hidden, self.tokens)
+        if times is not None:
+            self._add(part.price_key, times, count)
+            return True
+        self._small(*part.stream_operator(hidden)[:2], count, part.between_kernels)
+        return False
 
     def _add_shared_expert(self, part, count: int) -> bool:
         """Add a shared expert that was measured whole; return whether it was."""
@@ -159,6 +170,8 @@ class Composer:
 
     def _small_operators(self, part) -> list[Small]:
         """Return the operators between the products of a part; without a convolution that tables hold."""
+        if part.is_around:
+            return []
         if not has_convolution(self.database, part):
             return part.small_operators
         moved = 2 * part.convolution[0]         # each channel is read and written
@@ -193,8 +206,7 @@ class Composer:
         dtype = deployment.matrix_dtype if product.is_quantized else deployment.activation_dtype
         name = gemm_format(dtype, deployment.matrix_quantization if product.is_quantized else None)
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = self.database.gemm(name, product.n, product.k, rows)
-            times = times or self._stand_in(name, product, rows)
+            times = self.database.gemm_like(name, product.n, product.k, rows)
         if times is not None:
             return times
         self.missing[product.name] = f"no {name} product of n = {product.n:g}, k = {product.k:g}, nor one near it"
@@ -202,12 +214,6 @@ class Composer:
         weight_bytes = deployment.matrix_bytes if product.is_quantized else deployment.activation_bytes
         size = product.n * product.k
         return self._roofline(rows, np.maximum(2 * rows * size / flops, size * weight_bytes / self.rate.memory_bytes))
-
-    def _stand_in(self, name: str, product: Product, rows: np.ndarray) -> Times | None:
-        """Return the times of a format with equivalent kernels, marked as extrapolated."""
-        other = STAND_INS.get(name)
-        times = self.database.gemm(other, product.n, product.k, rows) if other else None
-        return times and Times(times.ns, np.full(len(rows), EXTRAPOLATED, dtype=np.uint8))
 
     def _add_experts(self, moe: Moe, count: int) -> None:
         deployment, ways = self.deployment, self.deployment.parallelism
@@ -351,9 +357,12 @@ class Composer:
         return ns
 
     def _describe(self, name: str, times: Times) -> None:
-        found = describe_origins(times.origins), self.origins.get(name, ORIGINS[0])
-        self.origins[name] = max(found, key=ORIGINS.index)          # of unlike layers the worst
+        self.note_origin(name, describe_origins(times.origins))
         self.database.hear(name, times)
+
+    def note_origin(self, name: str, origin: str) -> None:
+        """Record the origin of an operator; of unlike layers the worst."""
+        self.origins[name] = max(origin, self.origins.get(name, ORIGINS[0]), key=ORIGINS.index)
 
     def _collective(self, group: str, kind: str, ranks: int, elements_per_token: float,
                     tokens: np.ndarray | None = None) -> Times:

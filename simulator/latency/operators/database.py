@@ -16,7 +16,7 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
 from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
-from simulator.latency.operators.curves import SPIKE, Curve, Times, along, at_site, curves_by_site
+from simulator.latency.operators.curves import EXTRAPOLATED, SPIKE, Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, framework_of, version_of
 from simulator.latency.operators.profiles import read_profile
@@ -31,6 +31,8 @@ from simulator.latency.operators.rows import (
 )
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
+# Formats without sound measurements, and the format with kernels that do equal work.
+STAND_INS = {"fp8_block": "fp8"}
 # The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
 # host; see the head of this file.
 SLOWEST_GRAPH_FLOOR_NS = 15_000.0
@@ -176,6 +178,17 @@ class Database:
     def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of (tokens, k) x (k, n); None: not measured."""
         return at_site(self.gemm_curves(dtype), (float(n), float(k)), tokens, self.gemm_light(dtype), is_held=True)
+
+    def gemm_like(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
+        """Return the times of a product, perhaps of a format with equal kernels.
+
+        The latter are marked as extrapolated.
+        """
+        times, other = self.gemm(dtype, n, k, tokens), STAND_INS.get(dtype)
+        if times is not None or other is None:
+            return times
+        times = self.gemm(other, n, k, tokens)
+        return times and Times(times.ns, np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
 
     def gemm_light(self, dtype: str) -> Callable:
         """Return the speed of light: 2 m n k FLOPs; weights and activations moved."""

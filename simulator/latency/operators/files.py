@@ -50,7 +50,8 @@ NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "n
                      "moe_ep_size", "num_gpus", "message_size", "seq_len", "d_conv", "num_k_heads", "head_k_dim",
                      "num_v_heads", "head_v_dim", "latency", "latency_ms",
                      "elements", "node_num", "num_token", "num_topk", *EXCHANGE_TIMES, "dispatch_sms", "combine_sms",
-                     "sms", "ep_size", "avg_ms", "intermediate_size", "num_slots", "d_state", "nheads", "n_groups"})
+                     "sms", "ep_size", "avg_ms", "intermediate_size", "num_slots", "d_state", "nheads", "n_groups",
+                     "hc_mult", "num_sites"})
 
 
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:

@@ -1,11 +1,8 @@
 """Latent attention, dense and sparse, measured as a kernel or as the whole block with its products.
 
 `context_mla` and `generation_mla` time the kernel. `mla_*_module` and `dsa_*_module` time a block of DeepSeek-V3, V3.2
-or GLM-5 from its input to its output product; vLLM's are launched by the host, 66 us on H200 and 140 us (sparse) at
-least. The time of a block minus its products, rotary embedding and KV write is its attention (sparse: with the
-indexer), so products and attention add up to the measured block. The difference does not depend on the width of the
-model; it is taken from rows with bfloat16 products if there are any, since vLLM's tables have fp8_block products
-launched by the host (database.py), and is never below the speed of light.
+or GLM-5 from its input to its output product (blocks.py); vLLM's are launched by the host, 66 us on H200 and 140 us
+(sparse) at least.
 
 Prompts run outside of CUDA graphs in vLLM, on other kernels than its decodes: the block's table takes precedence.
 Decodes are replayed from a graph: the kernel's table takes precedence, and use of the block's table adds a note. On one
@@ -20,6 +17,7 @@ from msgspec.structs import replace
 from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.latent import LatentAttention
 from simulator.latency.operators.absorbed_products import absorbed_times
+from simulator.latency.operators.blocks import Block, rests
 from simulator.latency.operators.curves import Curve, Times, at_site
 
 # From the config.json of each; the number of heads is a column of the tables.
@@ -27,10 +25,11 @@ _V3 = LatentAttention(num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=1
                       value_head_dim=128)
 _GLM_5 = LatentAttention(num_heads=1, query_rank=2048, kv_rank=512, nope_head_dim=192, rope_head_dim=64,
                          value_head_dim=256, indexer=Indexer(num_heads=32, head_dim=128, top_k=2048))
-BLOCKS = {                      # model -> hidden size, attention
-    "deepseek-ai/DeepSeek-V3": (7168, _V3),
-    "deepseek-ai/DeepSeek-V3.2": (7168, replace(_V3, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048))),
-    "zai-org/GLM-5": (6144, _GLM_5)}
+BLOCKS = tuple(Block((name,), hidden, lambda heads, part=part: replace(part, num_heads=heads))
+               for name, hidden, part in (
+    ("deepseek-ai/DeepSeek-V3", 7168, _V3),
+    ("deepseek-ai/DeepSeek-V3.2", 7168, replace(_V3, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048))),
+    ("zai-org/GLM-5", 6144, _GLM_5)))
 
 
 class LatentTables:
@@ -46,6 +45,10 @@ class LatentTables:
 
     def __init__(self, database, part: LatentAttention, kv_dtype: str, is_graph: bool):
         self._database, self._part, self._kv_dtype, self._is_graph = database, part, kv_dtype, is_graph
+
+    def table(self, phase: str) -> str:
+        """Return the names of the tables that a phase was read from."""
+        return "+".join(name for name in self._database.used if phase in name and name.endswith(("_mla", "_module")))
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of a measured batch size; None: not measured."""
@@ -102,38 +105,12 @@ class LatentTables:
         return found
 
     def _blocks(self, phase: str) -> dict[int, dict]:
-        name = next((name for name, (_, part) in BLOCKS.items() if _widths(part) == _widths(self._part)), None)
-        columns = None
-        if name is not None:
-            columns = self._database.columns(f"{'dsa' if self._part.indexer else 'mla'}_{phase}_module",
-                                             lambda each: bool((each["model"] == name).any()))
-        if columns is None:
+        block = next((block for block in BLOCKS if _widths(block.of_heads(1)) == _widths(self._part)), None)
+        if block is None:
             return {}
-        required = {"step": 0.0} if phase == "context" else {}
-        for gemm_type in ("bfloat16", "fp8_block"):
-            blocks = self._database.by_batch(columns, phase, ("num_heads",), model=name, gemm_type=gemm_type,
-                                             mla_dtype="bfloat16", kv_cache_dtype=self._kv_dtype, **required)
-            found = {}
-            for batch, curves in blocks.items():
-                for heads, block in curves.items():
-                    rows = batch * (block.sizes if phase == "context" else np.ones(len(block.sizes)))
-                    product_ns = self._products_ns(name, int(heads[0]), gemm_type, rows)
-                    if product_ns is not None:
-                        floor_ns = self.light(phase, batch)(heads, block.sizes)
-                        rest = Curve(block.sizes, np.maximum(block.ns - product_ns, floor_ns))
-                        found.setdefault(batch, {})[heads] = rest
-            if found:
-                return found
-        return {}
-
-    def _products_ns(self, name: str, heads: int, gemm_type: str, rows: np.ndarray) -> np.ndarray | None:
-        """Return the time of products, rotary embedding and KV write of a block; None: not measured."""
-        hidden, part = BLOCKS[name]
-        part = replace(part, num_heads=heads)
-        products = [self._database.gemm(gemm_type, each.n, each.k, rows) for each in part.products(hidden)]
-        if None in products:
-            return None
-        return sum(times.ns for times in products) + self._database.small_ns(2 * part.small_operators[0].elements, rows)
+        table = f"{'dsa' if self._part.indexer else 'mla'}_{phase}_module"
+        return rests(self._database, table, phase, block, lambda batch: self.light(phase, batch), mla_dtype="bfloat16",
+                     kv_cache_dtype=self._kv_dtype)
 
     def light(self, phase: str, batch: int) -> Callable:
         """Return the speed of light.

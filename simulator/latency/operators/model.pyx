@@ -46,6 +46,7 @@ from simulator.latency.operators.database import Database
 from simulator.latency.operators.errors import Watched, error_of_missing, varied
 from simulator.latency.operators.exchanges import NvLink
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
+from simulator.latency.operators.towers import TowerTables
 from simulator.latency.operators.unequal_contexts import SHARES
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
@@ -239,6 +240,11 @@ cdef class Operators(LatencyModel):
         """Return the arguments `given` with factors on the times of operators; see errors.py."""
         reading = given["reading"]
         return given | {"reading": reading._replace(tables=varied(reading.tables, errors, factors))}
+
+    @staticmethod
+    def tower_tables(parameters, deployment) -> TowerTables:
+        """Return the times of the parts of the model's tower; see towers.py."""
+        return TowerTables(parameters, deployment)
 
     @staticmethod
     def asked(deployment) -> Asked:

@@ -27,7 +27,11 @@ NEEDED = {
     **dict.fromkeys(("wideep_context_moe", "wideep_generation_moe", "wideep_moe"),
                     ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")),
     **{f"{kind}_{phase}_module": ("model", "gemm_type", "num_heads", "batch_size", "isl", "step")
-       for kind in ("mla", "dsa") for phase in ("context", "generation")}}
+       for kind in ("mla", "dsa", "dsv4_csa", "dsv4_hca", "msa") for phase in ("context", "generation")},
+    **dict.fromkeys(("dsv4_paged_mqa_logits_module", "dsv4_hca_attn_module"),
+                    ("num_heads", "batch_size", "isl", "step")),
+    "mhc_module": ("op_name", "num_tokens", "hidden_size"),
+    "encoder_attention": ("batch_size", "isl", "num_heads", "head_dim")}
 
 GEMM_BITS = {"bfloat16": 16, "fp8": 8, "fp8_block": 8, "nvfp4": 4.5, "int4_wo": 4.5, "w4a16_mxfp4": 4.25,
              "w4a8_mxfp4_mxfp8": 4.25}
