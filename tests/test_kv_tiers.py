@@ -152,7 +152,7 @@ def test_s6_a_store_is_found_when_it_is_done_and_holds_up_one_request_alone(tmp_
 def test_s7_a_block_of_2_mb_holds_up_an_iteration_by_42_us(tmp_path):
     # Three blocks, r0 and r1 have one each, full. At 5.66 ms r0 takes the third, and r1 is preempted for want of one:
     # its store begins at once, behind that of r0, and the iteration waits for it.
-    result = run(tmp_path, [(0, 16, 3, ""), (0, 16, 3, "")], {"engine.num_gpu_blocks": 4})
+    result = run(tmp_path, [(0, 16, 3, ""), (0, 16, 3, "")], {"engine.num_gpu_blocks": 4, "engine.max_model_len": 48})
 
     assert result.requests["preemptions"].tolist() == [0, 1]
     assert result.kv_tiers["waited_ns"].tolist() == [2 * 41_943]

@@ -62,6 +62,22 @@ def with_context_parallel(site, model):
     return shared
 
 
+def with_free_exchanges(site, model):
+    """Return a model of ranks that share contexts and prompts, and exchange nothing."""
+    topology, deployment = site.pool.topology, site.deployment
+    if topology.decode_context_parallel > 1:
+        from simulator.latency.overheads.context import ContextParallel  # imported only when needed
+
+        model = ContextParallel(
+            model, topology.decode_context_parallel, topology.cp_kv_cache_interleave_size, (),
+            attention_of_stages(deployment, topology.pipeline_parallel), deployment.parallelism.data_parallel, None)
+    if topology.prefill_context_parallel > 1:
+        from simulator.latency.overheads.prompts import PromptParallel  # imported only when needed
+
+        model = PromptParallel(model, topology.prefill_context_parallel, (), None)
+    return model
+
+
 def attention_of_stages(deployment: Deployment | None, num_stages: int) -> list[int]:
     """Return the numbers of full-attention layers per stage; without a model, 1 each."""
     if deployment is None:

@@ -1,13 +1,15 @@
 """The least time of each operator of an iteration: FLOPs over the peak, bytes over the bandwidth.
 
 The roofline prices the batch with full shares of peak and without latencies: once on an accelerator with an unlimited
-memory bandwidth, once on one with unlimited arithmetic. Links between accelerators take their time in both.
+memory bandwidth, once on one with unlimited arithmetic. Links between accelerators take their time in both; a bound has
+them only where the price of its operator is the roofline's, too.
 """
 from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
 from simulator import registry
+from simulator.assembly.context import with_free_exchanges
 from simulator.assembly.latency import operator_errors
 from simulator.assembly.site import Site
 from simulator.domain.deployment import Deployment
@@ -22,6 +24,7 @@ FLOPS, BYTES, LINKS = "FLOPs", "bytes", "links"
 IDEAL = {"efficiency": "shares", "mfu_prefill": 1.0, "mfu_decode": 1.0, "mfu_attention": 1.0, "link_efficiency": 1.0,
          "bandwidth_efficiency": 1.0, "kernel_latency_us": 0.0, "attention_latency_us": 0.0,
          "collective_latency_us": 0.0}
+LINK_RATES = ("scaleup_bytes_per_s", "pcie_bytes_per_s", "scaleout_bytes_per_s")
 LEAST_S = 1e-12                 # below it an operator does nothing
 
 
@@ -52,9 +55,16 @@ def bounds_of(site: Site, batch: tuple) -> dict[str, Bound]:
     no_arithmetic = replace(accelerator, dense_flops_per_s=replace(
         accelerator.dense_flops_per_s, **{name: FASTEST for name, rate in rates.items() if rate}))
     try:
-        flops, moved = (_ideal(replace(deployment, accelerator=each), batch) for each in (no_memory, no_arithmetic))
+        flops, moved = (_ideal(site, replace(deployment, accelerator=each), batch)
+                        for each in (no_memory, no_arithmetic))
+        alone = _ideal(site, replace(deployment, node=None, accelerator=replace(
+            no_arithmetic, **dict.fromkeys(LINK_RATES, FASTEST))), batch)
     except (InputErrors, ValueError):
         return {}
+    if site.pool.latency.backend != ROOFLINE:   # the roofline counts the gather of logits as the sampler's
+        flops["sampler"], moved["sampler"] = 0.0, alone["sampler"]
+    if site.pool.latency.collective is not None:        # its links are not those of the accelerator's file
+        flops["collectives"] = moved["collectives"] = 0.0
     if _counts_by_laws(site, deployment):
         share = between_bytes_per_token(deployment, counts_experts=False) / between_bytes_per_token(deployment)
         moved |= {"activations": moved["activations"] * share,
@@ -89,9 +99,10 @@ def _source(name: str, error: OperatorError) -> str:
     return f"{tables}; error: {how}"
 
 
-def _ideal(deployment: Deployment, batch: tuple) -> dict[str, float]:
+def _ideal(site: Site, deployment: Deployment, batch: tuple) -> dict[str, float]:
     backend = registry.load("latency", ROOFLINE)
-    return backend(backend.Parameters(**IDEAL), deployment).breakdown(*batch)
+    model = backend(backend.Parameters(**IDEAL), deployment)
+    return dict(with_free_exchanges(site, model).breakdown(*batch))
 
 
 def _bound(flops_s: float, bytes_s: float, name: str) -> Bound:

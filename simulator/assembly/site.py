@@ -320,7 +320,20 @@ class Site:
         if faults := list(self.scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
             raise InputErrors([KeyFault(f"{self.prefix}engine.{key}: {message}") for key, message in faults])
         _ = self.memory
+        self._check_given_blocks()
         return self
+
+    def _check_given_blocks(self) -> None:
+        """Raise InputErrors where the engine would not start with a given number of blocks."""
+        found = self.pool.engine.num_gpu_blocks
+        if found is None or self.deployment is None:
+            return
+        try:
+            why = self.needs.why_not_few
+        except ValueError:                  # a scheduler that does not state its needs
+            return
+        if why and (fault := self.limits.too_few(self.deployment, self.layer_groups, found)):
+            raise InputErrors([KeyFault(f"{self.prefix}engine.num_gpu_blocks: {fault}; {why}")])
 
     def explain(self) -> list[str]:
         """Return text lines on the use of memory, and on separate block tables."""

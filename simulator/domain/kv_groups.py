@@ -69,14 +69,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
                      for group in self.pages)
 
     def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
-        """Return the blocks of a request, as vLLM's start-up check counts them.
-
-        A window also holds the tokens in flight, and one more block because it seldom begins at a block's edge; of
-        states kept where blocks end there are two, and a third where kernels write one inside a chunk.
-
-        in_flight_tokens : of iterations that are not over: max_num_batched_tokens for each batch at a time.
-        """
-        return sum(_blocks_of_request(group, num_tokens, in_flight_tokens) for group in self.layers.groups)
+        """Return the blocks of a request in all groups; see LayerGroups."""
+        return self.layers.blocks_of_request(num_tokens, in_flight_tokens)
 
     def explain(self) -> list[str]:
         """Return a line for the pool, and one for each sort of groups."""
@@ -85,14 +79,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         if len(sizes) > 1:
             first = f"a block has {self.block_bytes(range(self.num_layers)):.0f} bytes, for the pages of any group:"
         return [first, *self.layers.explain(tuple(len(set(group)) for group in self.members))]
-
-
-def _blocks_of_request(group: LayerGroup, num_tokens: int, in_flight_tokens: int) -> int:
-    if group.kind == "sliding_attention":
-        return -(-min(group.window - 1 + in_flight_tokens, num_tokens) // group.block_size) + 1
-    if group.kind == "chunked_attention":
-        return -(-min(group.window + in_flight_tokens, num_tokens) // group.block_size)
-    return 2 + (group.checkpoint > 0) if group.aligned else -(-num_tokens // group.block_size)
 
 
 def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rules: GroupRules = DEFAULT_RULES,

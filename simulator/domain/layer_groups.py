@@ -38,6 +38,14 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
         """A sequence has one state for life."""
         return self.kind == "linear_attention" and not self.aligned
 
+    def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
+        """Return the blocks of a request; see LayerGroups."""
+        if self.kind == "sliding_attention":
+            return -(-min(self.window - 1 + in_flight_tokens, num_tokens) // self.block_size) + 1
+        if self.kind == "chunked_attention":
+            return -(-min(self.window + in_flight_tokens, num_tokens) // self.block_size)
+        return 2 + (self.checkpoint > 0) if self.aligned else -(-num_tokens // self.block_size)
+
     @property
     def words(self) -> str:
         """Text that its layers need, and its blocks, in words."""
@@ -64,6 +72,18 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
     prefix_match_unit: int | None = None
     context_ways: int = 1
     hits_are_whole: bool = False
+
+    def blocks_of_request(self, num_tokens: int, in_flight_tokens: int) -> int:
+        """Return the blocks of a request, as vLLM's start check counts them.
+
+        A window also holds the tokens in flight, and one more block because it seldom begins at a block's edge; of
+        states kept where blocks end there are two, and a third where kernels write one inside a chunk.
+
+        in_flight_tokens : of iterations that are not over: max_num_batched_tokens for each batch at a time.
+
+        Source: vLLM 0.33.0, vllm/v1/kv_cache_interface.py (max_memory_usage_bytes).
+        """
+        return sum(group.blocks_of_request(num_tokens, in_flight_tokens) for group in self.groups)
 
     @property
     def unit(self) -> int:

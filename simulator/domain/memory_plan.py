@@ -17,7 +17,7 @@ from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
 from simulator.domain.latent_copies import copied_bytes
-from simulator.domain.layer_groups import GroupRules
+from simulator.domain.layer_groups import GroupRules, LayerGroups
 from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
 from simulator.domain.rank_weights import rank_weights
 
@@ -42,19 +42,33 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
     states: StatePool | None = None             # None: a recurrent state for each of max_num_seqs sequences
 
-    def request_blocks(self, deployment: Deployment, groups: GroupPlan | None, num_tokens: int) -> int:
+    def request_blocks(self, deployment: Deployment, groups: GroupPlan | LayerGroups | None, num_tokens: int) -> int:
         """Return the blocks of a request of so many tokens."""
         if groups is None:
             return -(-num_tokens // (self.block_size * deployment.parallelism.decode_context_parallel))
         return groups.blocks_of_request(num_tokens, self.batches_in_flight * self.max_num_batched_tokens)
 
-    def longest_text(self, deployment: Deployment, groups: GroupPlan | None, num_blocks: int) -> int:
+    def longest_text(self, deployment: Deployment, groups: GroupPlan | LayerGroups | None, num_blocks: int) -> int:
         """Return the longest max_model_len up to this one for which blocks suffice.
 
         0: for none.
         """
         return bisect_right(range(1, self.max_model_len + 1), num_blocks - self.spared_blocks,
                             key=partial(self.request_blocks, deployment, groups))
+
+    def too_few(self, deployment: Deployment, groups: GroupPlan | LayerGroups | None, num_blocks: int) -> str:
+        """Return why so few given blocks are refused, with advice.
+
+        Empty: they hold a request of max_model_len, and the spared blocks.
+        """
+        needed = self.request_blocks(deployment, groups, self.max_model_len) + self.spared_blocks
+        if num_blocks >= needed:
+            return ""
+        longest = self.longest_text(deployment, groups, num_blocks)
+        shorter = f" or max_model_len <= {longest}" if longest else ""
+        null = ", the null block included" if self.spared_blocks else ""
+        return (f"expected at least {needed}, found {num_blocks}: one request of max_model_len = {self.max_model_len} "
+                f"tokens needs so many{null}; use num_gpu_blocks >= {needed}{shorter}")
 
 
 class DoesNotFit(ValueError):

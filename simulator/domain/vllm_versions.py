@@ -57,6 +57,7 @@ class VllmBehaviour(NamedTuple):
     has_encoder: Annotated[bool, "an encoder cache by image is modelled"]
     has_connectors: Annotated[bool, "KV from elsewhere is modelled"]
     spares_null_block: Annotated[bool, "at start, blocks must suffice for the longest request and the null block"]
+    checks_given_blocks: Annotated[bool, "a num_gpu_blocks_override that holds no request of max_model_len is refused"]
     counts_whole_requests: Annotated[bool, "the size of the KV cache is printed as tokens of the longest requests"]
     writes_delta_states: Annotated[bool, "FlashInfer's kernel of Gated DeltaNet writes states inside chunks"]
     offload_ranks_requests: Annotated[bool, "KV offload, lru: a request's chunks have its rank, the last goes first"]
@@ -102,7 +103,8 @@ VERSIONS = {
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
         has_layer_groups=False, has_encoder=False, has_connectors=False,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,
-        spares_null_block=False, counts_whole_requests=False, writes_delta_states=False, has_old_kernels=True,
+        spares_null_block=False, checks_given_blocks=False, counts_whole_requests=False, writes_delta_states=False,
+        has_old_kernels=True,
         graph_mode="piecewise", graphs_count_drafts=False, largest_graph=512, largest_graph_newest=512, graph_step=8,
         widens_gpt_oss=False, sync_interval=32, agrees_at_first=False, has_prefill_interval=False, router_sees_kv=False,
         engines_start_waves=False),
@@ -121,7 +123,8 @@ VERSIONS = {
         has_layer_groups=True, has_encoder=True, has_connectors=True,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=("mtp",),
         offload_needs_blocks=False,
-        spares_null_block=True, counts_whole_requests=True, writes_delta_states=False, has_old_kernels=False,
+        spares_null_block=True, checks_given_blocks=True, counts_whole_requests=True, writes_delta_states=False,
+        has_old_kernels=False,
         graph_mode="full_and_piecewise", graphs_count_drafts=True, largest_graph=512, largest_graph_newest=1024,
         graph_step=16, widens_gpt_oss=True, sync_interval=16, agrees_at_first=True, has_prefill_interval=True,
         router_sees_kv=True, engines_start_waves=False)}

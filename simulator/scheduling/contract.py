@@ -77,6 +77,8 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     adapter_bytes : room for adapters beside the weights, on a rank that holds all layers.
     batches_in_flight : batches at a time; windows keep the tokens of all until they are over.
     spared_blocks : blocks that the engine's start check counts beside those of the longest request.
+    why_not_few : why the engine does not start where a given num_gpu_blocks holds no request of max_model_len; empty:
+        it starts.
     lines : the engine's report of its KV cache; None: unknown.
     states : StatePool, the engine's rule for recurrent states; None: one for each of max_num_seqs.
     """
@@ -90,6 +92,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     adapter_bytes: float = 0.0
     batches_in_flight: int = 1
     spared_blocks: int = 0
+    why_not_few: str = ""
     lines: Lines | None = None
     states: StatePool | None = None
 

@@ -20,16 +20,18 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     Batches in flight: vLLM 0.32.0, vllm/config/vllm.py (max_concurrent_batches, max_in_flight_tokens).
     """
     graphs, version = parameters.cuda_graphs, parameters.vllm_version
+    behaviour = behaviour_of(version)
     reserve = reserve_of(version, num_graphs(parameters, deployment), graphs and graphs.memory_gib)
     size, share = parameters.kv_cache_memory_bytes, None
     if size is not None:        # nothing is subtracted for graphs then (vllm/v1/worker/gpu_worker.py)
         share, reserve = KvShare("kv_cache_memory_bytes", "vLLM", float(size), "given"), reserve_of(version)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, share, reserve,
-                       has_old_kernels=behaviour_of(version).has_old_kernels, copies_latent_up=True,
+                       has_old_kernels=behaviour.has_old_kernels, copies_latent_up=True,
                        adapter_bytes=_slots(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
-                       spared_blocks=int(behaviour_of(version).spares_null_block),
-                       lines=vllm_lines if behaviour_of(version).counts_whole_requests else old_vllm_lines)
+                       spared_blocks=int(behaviour.spares_null_block),
+                       why_not_few=f"vLLM {behaviour.release} refuses to start" * behaviour.checks_given_blocks,
+                       lines=vllm_lines if behaviour.counts_whole_requests else old_vllm_lines)
 
 
 def _slots(lora, deployment: Deployment) -> float:
@@ -52,7 +54,7 @@ def tensorrt_llm_needs(parameters) -> MemoryNeeds:
     """Return the memory needs of TensorRT-LLM."""
     share = KvShare("free_gpu_memory_fraction", "TensorRT-LLM", parameters.free_gpu_memory_fraction, "free")
     return MemoryNeeds(parameters.max_num_tokens, parameters.max_batch_size, share, TENSORRT_LLM,
-                       lines=tensorrt_llm_lines)
+                       why_not_few="TensorRT-LLM lowers max_seq_len to what they hold", lines=tensorrt_llm_lines)
 
 
 def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:

@@ -16,7 +16,7 @@ EXPERIMENT = """
 seed = 3
 model = {name = "llama-3.1-8b"}
 hardware = {name = "h100-sxm-80gb"}
-engine = {num_gpu_blocks = 400, max_num_seqs = 32}
+engine = {num_gpu_blocks = 400, max_model_len = 4096, max_num_seqs = 32}
 latency = {backend = "linear"}
 output = {token_times = true}
 [workload]

@@ -13,7 +13,7 @@ seed = 3
 model = {name = "llama-3.1-8b"}
 hardware = {name = "h100-sxm-80gb"}
 topology = {replicas = 2}
-engine = {num_gpu_blocks = 400, max_num_seqs = 32}
+engine = {num_gpu_blocks = 400, max_model_len = 4096, max_num_seqs = 32}
 latency = {backend = "linear"}
 output = {chrome_trace = true, token_times = true}
 slo = {ttft_ms = 20.0, tpot_ms = 6.0}

@@ -81,7 +81,7 @@ def test_vllm_holds_back_its_null_block_and_others_do_not_by_default():
 
 @pytest.mark.parametrize(("scheduler", "usable"), [("vllm", 99), ("blis", 99)])
 def test_requests_get_the_blocks_that_are_not_held_back(scheduler, usable, write):
-    result = simulator.run(write(scheduler=scheduler, num_gpu_blocks=100))
+    result = simulator.run(write(scheduler=scheduler, num_gpu_blocks=100, max_model_len=1000))
 
     assert result.summary["kv_cache"]["num_blocks"] == usable
 
@@ -90,7 +90,8 @@ def test_memory_is_planned_for_batches_not_for_the_running_list():
     parameters = Vllm.Parameters(max_num_seqs=64, max_num_active_seqs=8, max_num_batched_tokens=512)
 
     assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(
-        512, 64, copies_latent_up=True, reserve=reserve_of(num_graphs=19 + 11), spared_blocks=1, lines=vllm_lines)
+        512, 64, copies_latent_up=True, reserve=reserve_of(num_graphs=19 + 11), spared_blocks=1,
+        why_not_few="vLLM 0.33.0 refuses to start", lines=vllm_lines)
     assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
 
 
@@ -134,7 +135,8 @@ def context():
 def test_advice_of_vllm_is_given_by_vllm_alone(write):
     # 7 usable blocks hold 112 tokens, the prompt is 100: 13 outputs outgrow them
     grown = {"workload.output_tokens.tokens": 50, "workload.num_requests": 1}
-    _, told = simulator.run(write(scheduler="vllm", num_gpu_blocks=8), grown).summary["diagnosis"]
+    few = write(scheduler="vllm", vllm_version="0.10", num_gpu_blocks=8)
+    _, told = simulator.run(few, grown).summary["diagnosis"]
 
     assert told.endswith("it needs 8 KV blocks for 113 tokens, the replica has 7; vLLM refuses to start with such a "
                          "max_model_len: lower it or give more blocks")
