@@ -32,7 +32,7 @@ def decoder_of(architecture: str, families: Container[str]) -> str | None:
 
 
 def encoder_of(architecture: str, encoders: Container[str]) -> str | None:
-    """Return the encoder of an architecture, whatever its head; None: it is none of `encoders`."""
+    """Return the encoder of an architecture with any head; None: another."""
     names = (architecture.removesuffix(suffix) for suffix in SUFFIXES if architecture.endswith(suffix))
     return next((name for name in names if name in encoders), None)
 
