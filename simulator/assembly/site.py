@@ -141,12 +141,29 @@ class Site:
         if not self.model.has_head and not is_pooling(self.pool):
             raise InputErrors([KeyFault(f"model.name: {self.model.name} has no output head; expected scheduler = "
                                         '"vllm" and engine.task = "pooling" with it')])
+        self._refuse_parts_of_texts()
         faults = [f"topology: {fault}" for fault in (*parallelism.faults(spec), *block_faults(
             stored, self.scheduler_facts.refines_blocks))]
         faults += [f"model.{fault}" for fault in stored.format_faults()]
         if faults:
             raise InputErrors(map(KeyFault, faults))
         return stored
+
+    def _refuse_parts_of_texts(self) -> None:
+        """Raise InputErrors for options that would compute a text in parts, where the model sees it whole."""
+        engine = self.pool.engine
+        options = {"enable_prefix_caching": engine.enable_prefix_caching,
+                   "enable_chunked_prefill": getattr(engine.parameters, "enable_chunked_prefill", False)}
+        if self.model.is_causal:
+            return
+        faults = [f"{key}: expected false, found true: {self.model.name} attends in both directions, so that a prompt is "
+                  "computed whole and nothing is kept; vLLM turns it off too" for key, is_on in options.items() if is_on]
+        tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
+        if tokens is not None and tokens < self.max_model_len:
+            faults.append(f"max_num_batched_tokens: expected at least max_model_len = {self.max_model_len}, since "
+                          f"{self.model.name} computes a prompt whole, found {tokens}")
+        if faults:
+            raise InputErrors(KeyFault(f"engine.{fault}") for fault in faults)
 
     @Fact
     def deployment(self) -> Deployment | None:

@@ -51,7 +51,7 @@ def _weights(model: ModelSpec) -> Iterator[tuple[str, str]]:
     counts = weights_by_part(model)
     for part, count in counts.items():
         yield f"weights of {part}", f"{count:_}"
-    yield "weights of the decoder", f"{counts.total():_}"
+    yield f"weights of the {'decoder' if model.is_causal else 'encoder'}", f"{counts.total():_}"
     if model.vision_parameters:
         yield "weights of tower and projector", f"{model.vision_parameters:_}"
 
@@ -69,6 +69,7 @@ def weights_by_part(model: ModelSpec) -> Counter:
     norms = 1 + model.embedding_norm + sum(layer.norms for layer in model.layers)
     counts.update({each.title.removeprefix("the "): each.num_parameters(width) for each in model.embeddings})
     counts.update({"embedding": model.embedding_parameters, "output head": model.lm_head_parameters,
+                   "pooler": model.pooler_parameters,
                    "learned positions": model.position_parameters, "norms": norms * model.norm_parameters})
     return Counter({name: count for name, count in counts.items() if count})
 
@@ -103,6 +104,9 @@ def _cache(model: ModelSpec, dtype: str, is_packed: bool) -> Iterator[tuple[str,
             windows[tokens] += count * token_bytes
         for tokens, token_bytes in mixer.part.rings:
             rings[tokens] += count * token_bytes
+    if not model.is_causal:
+        yield "KV of a token", "none: a text is computed whole"
+        return
     by = "" if dtype == model.dtype else " by auto"
     yield f"KV of a token, {dtype}{by}", f"{growing:.10g} bytes"
     for window, kept in windows.items():
@@ -126,7 +130,8 @@ def _work(model: ModelSpec) -> Iterator[tuple[str, str]]:
         context += count * _context_flops(mixer.part, mixer.window)
     yield "matrix weights that a token uses", f"{active:_.0f}"
     yield "FLOPs of a token in products", f"{2 * active:.4g}"
-    yield "decode FLOPs per token of context", f"{context:.4g}"
+    if model.is_causal:
+        yield "decode FLOPs per token of context", f"{context:.4g}"
 
 
 def _context_flops(part: Mixer, window: int) -> float:

@@ -20,6 +20,7 @@ from simulator.domain.server_defaults.said import Machine
 from simulator.errors import InputErrors
 
 Path = tuple[str | int, ...]
+WHOLE_TEXT = ("enable_prefix_caching", "enable_chunked_prefill")    # not of models that compute a text whole
 
 
 def fill_in_engines(sections: Mapping[str, Any], missing: object,
@@ -41,10 +42,31 @@ def fill_in_engines(sections: Mapping[str, Any], missing: object,
         machine = _machine_of(place, missing)
         rules |= {(*path, "engine", key): why for key, why in _constants(place["engine"].parameters).items()
                   if not {(*path, "engine", key), ("engine", key)} & set(given)}
+        asked = {key for key in WHOLE_TEXT if {(*path, "engine", key), ("engine", key)} & set(given)}
+        rules |= {(*path, "engine", key): why for key, why in _whole_text(place["engine"], machine, asked).items()}
         rules |= {(*path, *key): why for key, why in _fill_in(place["engine"], machine, place["model"]).items()}
         if place["engine"].max_model_len is None and machine.max_model_len is not None:
             of_checkpoint[(*path, "engine", "max_model_len")] = machine.max_model_len
     return rules, of_checkpoint
+
+
+def _whole_text(engine, machine: Machine, asked: Collection[str]) -> dict[str, str]:
+    """Turn off the options of `WHOLE_TEXT` for a model that computes a text whole.
+
+    Return the rule of each. asked : options that the experiment gives, which stay; the site refuses those that are on.
+    Source: vLLM 0.33, vllm/v1/engine/core.py (EngineCore: models without KV cache), vllm/engine/arg_utils.py.
+    """
+    if machine.model is None or machine.model.is_causal:
+        return {}
+    why = f"{machine.model.name} attends in both directions: prompts are computed whole, and nothing is kept"
+    found = {}
+    for key in WHOLE_TEXT:
+        place = engine.parameters if key in engine.parameters.__struct_fields__ else engine
+        if key not in asked and getattr(place, key, False):
+            changed = msgspec.structs.replace(engine.parameters, **{key: False}) if place is engine.parameters else False
+            msgspec.structs.force_setattr(engine, "parameters" if place is engine.parameters else key, changed)
+            found[key] = why
+    return found
 
 
 def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:

@@ -46,6 +46,8 @@ def old_vllm_lines(size: KvSize) -> list[str]:
 
     Source: vLLM 0.10.1, vllm/v1/core/kv_cache_utils.py (get_kv_cache_config).
     """
+    if not size.request_blocks:
+        return []
     tokens = size.num_blocks // size.num_groups * size.block_tokens
     return [f"GPU KV cache size: {tokens:,} tokens",
             f"Maximum concurrency for {size.max_model_len:,} tokens per request: {size.concurrency:.2f}x"]

@@ -9,6 +9,7 @@ ATTENTION = {
     "multi_head_latent": "simulator.domain.layers.latent:LatentAttention",
     "msa": "simulator.domain.layers.msa:BlockSparseAttention",
     "csa_hca": "simulator.domain.layers.csa_hca:CompressedAttention",
+    "encoder": "simulator.domain.layers.encoder:EncoderAttention",
 }
 LINEAR_ATTENTION = {
     "gated_delta_net": "simulator.domain.layers.gated_delta_net:GatedDeltaNet",

@@ -152,6 +152,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     learned_positions: Count = 0                # rows of a table of positions, added to the embedding
     lm_head_bias: bool = False
     has_head: bool = True                       # False: pooling, no token is sampled
+    pooler_parameters: Count = 0                # weights behind the last layer, for one vector of a text; on every rank
     dense_mlp_beside_moe: bool = False          # MoE layers run the dense MLP too
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
     moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
@@ -283,6 +284,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return "dense"
         return "both" if self.dense_mlp_beside_moe else "moe"
 
+    # Whether tokens attend to those before them alone; else a text is computed whole, and nothing of it is kept.
+    is_causal = property(lambda self: all(mixer.is_causal for mixer, _ in self.mixers))
+
     # Mixers that keep the KV of the whole context, of a window, or a fixed state.
     num_full_attention_layers = property(lambda self: self._num_mixers("full_attention"))
     num_sliding_attention_layers = property(lambda self: self._num_mixers("sliding_attention"))
@@ -375,7 +379,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                      for layer, numbers in self.kinds.items())
         beside = sum(each.num_parameters(self.hidden_size) for each in self.embeddings)
         return (self.embedding_parameters + self.lm_head_parameters + norms + layers + beside
-                + self.around_head_parameters)
+                + self.around_head_parameters + self.pooler_parameters)
 
     @property
     def around_head_parameters(self) -> int:

@@ -81,7 +81,7 @@ def rank_weights(deployment: Deployment, layers: range | None = None) -> RankWei
     if has_head:
         plain += model.norm_parameters
         plain += model.vocab_size * model.lm_head_bias * model.has_head / ways.tensor_parallel
-        plain += model.around_head_parameters
+        plain += model.around_head_parameters + model.pooler_parameters
     matrices, experts = (sum(count[i] for count in counts) for i in (0, 1))
     matrix_bytes, expert_bytes = _mean_bytes(deployment, layers, matrices, experts)
     head = model.head_format if deployment.quantization is model.quantization else None

@@ -64,6 +64,15 @@ def nvfp4(method: str = "nvfp4", group: int = 16) -> Format:
     return Format(method=method, weight_dtype="fp4", columns=group, scale_bits=8, matrix_bytes=8)
 
 
+def nvfp4_weights(method: str, group: int = 16) -> Format:
+    """Return NVFP4 of weights alone, which kernels unpack to 16 bit.
+
+    So they do with int4, by which tables and laws price it. Source: vLLM 0.33, quantization/modelopt.py (W4A16_NVFP4),
+    compressed_tensors_w4a16_nvfp4.py: Marlin's kernels.
+    """
+    return Format(method=method, weight_dtype="int4", columns=group, scale_bits=8, matrix_bytes=8)
+
+
 def microscaled(method: str, dtype: str) -> Format:
     """Return MXFP4 or MXFP8: 32 weights an e8m0 scale (OCP Microscaling 1.0)."""
     return in_groups(method, dtype, 32, 8)

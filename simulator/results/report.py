@@ -11,6 +11,7 @@ LATENCIES = (("TTFT", "ttft_ms"), ("TTFAT", "ttfat_ms"), ("TPOT", "tpot_ms"), ("
 COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 OLD_DAYS = 180                  # of a price
 COLUMNS_OF_A_SCREEN = 80
+ENDLESS_BLOCKS = 2**31 - 2       # of a KV cache in which nothing is kept
 INDENT = 13                     # of facts, behind their names
 UNFINISHED = ("rejected", "dropped", "timed_out", "failed", "waiting", "running", "not_sent")
 
@@ -71,8 +72,9 @@ def facts(summary: dict) -> list[tuple[str, str]]:
     if due := summary.get("deadlines"):
         found.append(("deadlines", f"{due['missed']:,} of {due['given']:,} missed"))
     peak = cache["peak_used_blocks"] / cache["num_blocks"] if cache["num_blocks"] else 0.0
-    found.append(("KV cache", f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, "
-                              f"{peak:.1%} at the peak"))
+    used = (f"{_plural(cache['num_blocks'], 'block')}, {cache['mean_usage']:.1%} used on average, {peak:.1%} at the "
+            "peak")
+    found.append(("KV cache", used if cache["num_blocks"] < ENDLESS_BLOCKS else "none: nothing is kept of a text"))
     if prefix["query_tokens"]:
         found.append(("prefix cache", f"{prefix['hit_rate']:.1%} of {prefix['query_tokens']:,} prompt tokens found"))
     if images := summary.get("encoder"):

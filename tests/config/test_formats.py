@@ -8,13 +8,14 @@ import pytest
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import Keys
 from simulator.config.huggingface.module_names import Rows, without_equal_experts
+from simulator.domain.facts import load_accelerator
 from simulator.domain.stored_format import Format
 from simulator.errors import InputErrors
 
 CONFIGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "model_configs"
 EXPECTED = json.loads((CONFIGS / "expected.json").read_text(encoding="utf-8")) if CONFIGS.is_dir() else {}
 NAMES = {("fp8", 128, 128): "fp8_block", ("fp8", 0, 0): "fp8", ("fp8", 1, 32): "mxfp8", ("fp4", 1, 16): "nvfp4",
-         ("fp4", 1, 32): "mxfp4", ("int4", 1, 32): "int4_g32", ("int4", 1, 128): "awq128"}
+         ("fp4", 1, 32): "mxfp4", ("int4", 1, 16): "nvfp4", ("int4", 1, 32): "int4_g32", ("int4", 1, 128): "awq128"}
 
 
 def read(table, **model):
@@ -226,6 +227,22 @@ def test_matrices_of_a_published_checkpoint_have_its_formats_and_bytes(name):
     for each, count in quantised.items():
         assert elements[each] == pytest.approx(count + (named_plain if each == "mxfp8" else 0), rel=1e-4)
     assert stored == pytest.approx(row["weight_bytes"] - named_plain * (2 - 33 / 32), rel=1e-4)
+
+
+@pytest.mark.parametrize(("table", "dtype"), [
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4"),
+    ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, "int4"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": {
+        "weights": {"num_bits": 4, "type": "float", "group_size": 16}, "input_activations": None}}}, "int4"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": {
+        "weights": {"num_bits": 4, "type": "float", "group_size": 16}, "input_activations": {"num_bits": 4}}}}, "fp4")])
+def test_weights_alone_in_nvfp4_are_unpacked_to_16_bit(table, dtype):
+    form = read(table).format_of("model.layers.0.mlp.up_proj")
+    card = load_accelerator("b200-sxm-180gb")
+
+    assert form.weight_dtype == dtype
+    assert form.stored_bytes(100, 384) == 19_200 + 2_400 + 8        # the same bytes in either
+    assert card.compute_dtype(dtype) == ("bfloat16" if dtype == "int4" else "fp4")
 
 
 def test_experts_with_the_row_of_the_first_need_no_row():

@@ -26,6 +26,11 @@ def multi_head(keys: Keys, family) -> dict:
     } | ({"reads_earlier_cache": True} if keys.get(layers.SHARED_CACHE) else {})
 
 
+def encoder(keys: Keys, family) -> dict:
+    """Read attention in both directions."""
+    return multi_head(keys, family) | {"kind": "encoder"}
+
+
 def _kv_heads(keys: Keys, family) -> int:
     if keys.flag(Key("multi_query", False)) and not keys.flag(Key("new_decoder_architecture", False)):
         return 1

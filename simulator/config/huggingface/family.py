@@ -27,6 +27,9 @@ class Family(NamedTuple):
     norm_bias: Flag = False
     embedding_norm: bool = False
     positions: int | None = None                # learned positions are weights, this many beyond the context
+    reserved_positions: int = 0                 # of the stated context, that no token has
+    token_types: Number = 0                     # learned rows beside positions, of kinds of text
+    has_pooler: bool = False                    # a dense layer behind the last one
     lm_head_bias: Flag = False
     has_head: bool = True                       # False: a pooler in its place
     heads: Number = HEADS

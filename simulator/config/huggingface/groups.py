@@ -15,6 +15,7 @@ from simulator.domain.stored_format import (
     in_groups,
     microscaled,
     nvfp4,
+    nvfp4_weights,
     per_row,
     per_tensor,
 )
@@ -74,6 +75,8 @@ def _format(reading: Reading, where: str, group) -> Format | None:
         return None
     name = group.get("format") or reading.get("format")
     is_shared_exponent = "uint8" in str(weights.get("scale_dtype")) or str(name).startswith("mxfp") or size == 32
+    if dtype == "fp4" and not is_shared_exponent and group.get("input_activations", "unknown") is None:
+        return nvfp4_weights(METHOD, size if size > 0 else 16)
     if dtype == "fp4":
         return microscaled(METHOD, "fp4") if is_shared_exponent else nvfp4(METHOD, size if size > 0 else 16)
     if block and not size > 0:

@@ -16,6 +16,7 @@ from simulator.domain.stored_format import (
     in_groups,
     microscaled,
     nvfp4,
+    nvfp4_weights,
     per_row,
     per_tensor,
 )
@@ -29,7 +30,7 @@ ALGORITHMS: dict[str, tuple[int, Callable[[int], Format]]] = {
     "FP8_BLOCK_SCALES": (128, lambda group: in_blocks(METHOD, group, group)),
     "NVFP4": (16, lambda group: nvfp4(METHOD, group)),
     "NVFP4_AWQ": (16, lambda group: nvfp4(METHOD, group)),
-    "W4A16_NVFP4": (16, lambda group: nvfp4(METHOD, group)),
+    "W4A16_NVFP4": (16, lambda group: nvfp4_weights(METHOD, group)),
     "W4A8_NVFP4_FP8": (16, lambda group: nvfp4(METHOD, group)),
     "MXFP4": (32, lambda group: microscaled(METHOD, "fp4")),
     "W4A8_MXFP4_FP8": (32, lambda group: microscaled(METHOD, "fp4")),

@@ -13,8 +13,9 @@ from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
+from simulator.config.huggingface.rows_encoders import ENCODERS
 from simulator.config.huggingface.quantization import read_quantization
-from simulator.config.huggingface.tasks import check_direction, decoder_of, why_not
+from simulator.config.huggingface.tasks import check_direction, decoder_of, encoder_of, why_not
 from simulator.config.huggingface.tensor_files import read_tensor_files
 from simulator.config.huggingface.vision import vision_fields
 from simulator.config.words import show
@@ -104,6 +105,8 @@ def _family(keys: Keys) -> Family:
         what = "required key is missing" if names is None else f"expected a list of names, found {show(names)}"
         keys.fault("architectures", what)
         return unfamiliar.family_of(keys)
+    if encoder := encoder_of(names[0], ENCODERS):
+        return ENCODERS[encoder]
     if names[0] not in FAMILIES and (decoder := decoder_of(names[0], FAMILIES)):
         return FAMILIES[decoder]._replace(has_head=False, num_mtp_layers=0)
     if why := why_not(names[0]):
@@ -127,9 +130,11 @@ def _model(keys: Keys, family: Family) -> dict:
     check_direction(keys)
     context = _context(keys, family)
     positions = keys.number(family.context) + family.positions if family.positions is not None else 0
+    positions += keys.number(family.token_types)
+    width = keys.number(HIDDEN_SIZE)
     fields = {
         "num_layers": num_layers,
-        "hidden_size": keys.number(HIDDEN_SIZE),
+        "hidden_size": width,
         "vocab_size": keys.number(family.vocab),
         "max_position_embeddings": context,
         "dtype": _dtype(keys),
@@ -139,6 +144,7 @@ def _model(keys: Keys, family: Family) -> dict:
         "learned_positions": positions,
         "lm_head_bias": keys.flag(family.lm_head_bias),
         "has_head": family.has_head,
+        "pooler_parameters": width * (width + 1) * family.has_pooler,
         "num_mtp_layers": keys.number(family.num_mtp_layers),
     } | vision_fields(keys) | assembled(keys, family, num_layers)
     return fields
@@ -167,7 +173,7 @@ def _dtype(keys: Keys) -> str:
 
 def _context(keys: Keys, family: Family) -> int:
     """Return the longest context in tokens, as vLLM derives max_model_len from it and the rope scaling."""
-    context = keys.number(family.context)
+    context = max(1, keys.number(family.context) - family.reserved_positions)
     rope = keys.get("rope_scaling|rope_parameters")
     if not family.scales_context or not isinstance(rope, dict):
         return context

@@ -1,4 +1,4 @@
-"""Architectures that are refused or read as others: poolers on decoders, encoders, and encoders with a decoder."""
+"""Architectures that are refused or read as others: poolers on decoders, encoders, encoders with a decoder."""
 from collections.abc import Container
 
 from simulator.config.huggingface.keys import Keys
@@ -7,13 +7,13 @@ from simulator.config.huggingface.keys import Keys
 POOLED = ("ForSequenceClassification", "ForTokenClassification", "ForRewardModeling", "ForProcessRewardModel",
           "ForRewardModel", "ForTextEncoding", "Model")
 SUFFIXES = (*POOLED, "ForMaskedLM", "ForConditionalGeneration")
-ENCODERS = {"Bert", "Roberta", "XLMRoberta", "ModernBert", "NomicBert", "DistilBert", "Electra", "DebertaV2", "Gte",
-            "GteNew", "MPNet", "CLIP", "Siglip"}
+OTHER_ENCODERS = {"ModernBert", "NomicBert", "DistilBert", "Electra", "DebertaV2", "Gte", "GteNew", "MPNet", "CLIP",
+                  "Siglip"}
 ENCODER_DECODERS = {"Whisper", "T5", "MT5", "UMT5", "T5Gemma", "Bart", "MBart", "Pegasus", "M2M100", "Marian",
                     "Florence2", "SeamlessM4T"}
-WHY_NO_ENCODER = ("an encoder: its attention sees both directions and keeps no KV cache, and neither the prices of the "
-                  "backends nor the KV blocks of the schedulers are built for it; embedding models on a decoder, as "
-                  "Qwen3-Embedding, are taken, with engine.task = \"pooling\"")
+WHY_NO_ENCODER = ("an encoder with parts that are not built: other positions, windows or inputs than BERT's; BERT, RoBERTa "
+                  "and XLM-RoBERTa are taken, and embedding models on a decoder, as Qwen3-Embedding, with engine.task = "
+                  "\"pooling\"")
 WHY_NO_ENCODER_DECODER = ("an encoder with a decoder: each layer of the decoder reads a cache of the encoder's outputs "
                           "beside its own, and neither its blocks nor its prices are built")
 
@@ -31,12 +31,18 @@ def decoder_of(architecture: str, families: Container[str]) -> str | None:
     return next((name for name in names if name in families), None)
 
 
+def encoder_of(architecture: str, encoders: Container[str]) -> str | None:
+    """Return the encoder of an architecture with any head; None: another."""
+    names = (architecture.removesuffix(suffix) for suffix in SUFFIXES if architecture.endswith(suffix))
+    return next((name for name in names if name in encoders), None)
+
+
 def why_not(architecture: str) -> str:
     """Return why an architecture is refused; "": there is no such reason."""
     if architecture in NOT_READ:
         return NOT_READ[architecture]
     bases = {architecture.removesuffix(suffix) for suffix in SUFFIXES if architecture.endswith(suffix)}
-    if bases & ENCODERS:
+    if bases & OTHER_ENCODERS:
         return WHY_NO_ENCODER
     return WHY_NO_ENCODER_DECODER if bases & ENCODER_DECODERS else ""
 

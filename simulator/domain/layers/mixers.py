@@ -43,6 +43,7 @@ class Mixer(Part):
         perhaps of another layer's.
     state_elements, state_flops_per_token : that a sequence keeps in one layer; FLOPs of a token that updates them.
     packs_pages : a layer has several caches, with pages of their own in a block: `pages`.
+    is_causal : a token attends to those before it; False: to the whole text, of which nothing is kept.
     auto_cache : format that kv_cache_dtype = "auto" is; None: the model's.
     block_size : tokens of a block of KV that its kernels ask for; None: they leave it open.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
@@ -60,6 +61,7 @@ class Mixer(Part):
     state_elements: ClassVar[int] = 0
     state_flops_per_token: ClassVar[int] = 0
     packs_pages = False
+    is_causal = True
     auto_cache: ClassVar[str | None] = None
     block_size: ClassVar[int | None] = None
     kv_is_whole: ClassVar[bool] = False

@@ -210,6 +210,8 @@ def law_notes(deployment, efficiency: str) -> list[str]:
             LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: its FLOPs and bytes take one share of peak, and "
                         "no measurement of its kernels is behind that")
             for mixer, _ in model.mixers if mixer.error_key not in LAWS)
+        notes += dict.fromkeys(f"{mixer.title} is taken to reach the share of peak that causal attention does"
+                               for mixer, _ in model.mixers if not mixer.is_causal)
     return notes + around_notes(model)
 
 
