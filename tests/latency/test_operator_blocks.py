@@ -1,5 +1,7 @@
 """Attention to compressed tokens and to picked blocks, measured as whole blocks; hyper-connections: by hand."""
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from simulator.domain.layers.msa import BlockSparseAttention
 from simulator.domain.layers.residuals import HyperConnections
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.model import Operators
+from simulator.latency.operators.rows import NEEDED
 from support.operator_profiles import write_table, write_tables
 from support.small_models import DENSE, deploy
 
@@ -203,3 +206,31 @@ def test_models_of_the_package_are_priced_by_their_blocks(name, accelerator, ran
     names = ("csa", "hca") if "v4" in name else ("msa",)
     assert {found[f"{each} {phase}"] for each in names for phase in ("prefill", "decode")} == {"measured"}
     assert model.breakdown(prefill=[(tokens, 0)])["prefill_attention"] > 0
+
+
+# ---- the page of all kinds
+
+PAGE = (Path(__file__).parents[2] / "docs/guide/operator_tables.md").read_text(encoding="utf-8")
+
+
+def named_in(heading):
+    """Return the tables in the first column below a heading."""
+    part = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return {name for line in part.splitlines() if line.startswith("| `")
+            for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+
+
+def test_the_page_lists_the_tables_that_are_read():
+    own = {"mixed_attention", "small"}                  # of profiles of one model
+
+    assert named_in("Read") == NEEDED.keys() - own
+    assert not named_in("Read") & named_in("Refused")
+
+
+@package
+def test_the_page_lists_all_kinds_of_the_package():
+    systems = Path(find_spec("aiconfigurator_core").submodule_search_locations[0]) / "systems"
+    kinds = {path.name.removesuffix("_perf.parquet") for path in systems.rglob("*_perf.parquet")}
+
+    assert kinds == named_in("Read") | named_in("Refused")
+    assert len(kinds) == 45

@@ -22,7 +22,6 @@ NEEDED = {
     "wideep_deepep_normal": (*EXCHANGED, "dispatch_transmit_us", "dispatch_notify_us", "combine_transmit_us",
                              "combine_notify_us"),
     "small": ("operator", "num_tokens"),
-    **{f"wideep_{phase}_mla": ("batch_size", "isl", "num_heads") for phase in ("context", "generation")},
     **{f"wideep_{phase}_mlp": ("num_token", "hidden_size", "inter_size") for phase in ("context", "generation")},
     **dict.fromkeys(("wideep_context_moe", "wideep_generation_moe", "wideep_moe"),
                     ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")),

@@ -1,9 +1,9 @@
 """Wide expert parallelism: tables of the experts, and of the parts beside them, of servers that exchange tokens.
 
 SGLang's `wideep_context_moe` and `wideep_generation_moe` hold the experts of DeepSeek-V3 behind DeepEP's normal and
-low-latency modes, `wideep_*_mlp` its shared expert, `wideep_*_mla` its latent attention (latent_attention.py), on 2 to
-256 ranks. TensorRT-LLM's `wideep_moe` holds experts behind NVLink exchanges; only rows without redundant slots are
-used. Tokens are those of all ranks, but of the shared expert those of one. Other mixtures are looked up in `moe`.
+low-latency modes, `wideep_*_mlp` its shared expert, on 2 to 256 ranks. TensorRT-LLM's `wideep_moe` holds experts behind
+NVLink exchanges; only rows without redundant slots are used. Tokens are those of all ranks, but of the shared expert
+those of one. Other mixtures are looked up in `moe`.
 """
 import numpy as np
 
