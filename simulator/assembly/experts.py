@@ -14,9 +14,9 @@ ALL2ALL_WORDS = {"all2all_backend": {}, "expert_exchange": {
     GATHER: "all_gather", "deepep_high_throughput": "all_to_all", "deepep_low_latency": "all_to_all"}}
 
 
-def with_exchange(experiment: Experiment):
+def with_exchange(experiment: Experiment, parameters):
     """Return the backend's parameters with the exchange of [engine.experts]."""
-    parameters, exchange = experiment.latency.parameters, experiment.engine.experts.all2all_backend
+    exchange = experiment.engine.experts.all2all_backend
     if hasattr(parameters, "expert_load"):
         parameters = replace(parameters, expert_load="balanced")
     for key, words in ALL2ALL_WORDS.items():

@@ -8,6 +8,7 @@ from simulator import registry
 from simulator.assembly.context import with_context_parallel, with_prompt_parallel
 from simulator.assembly.drafts import with_draft_model
 from simulator.assembly.experts import expert_pricing, with_exchange
+from simulator.assembly.kernel_engine import with_engine
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import vllm_host_us
@@ -30,9 +31,10 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     """
     pool = site.pool
     latency, engine, stages = pool.latency, pool.engine, pool.topology.pipeline_parallel
-    parameters, pricing = latency.parameters, None
+    own, pricing = with_engine(pool, latency.parameters), None
+    parameters = own
     if engine.experts is not None:
-        parameters = with_exchange(pool)
+        parameters = with_exchange(pool, own)
         pricing = expert_pricing(pool, site.deployment, arrangement)
     model = _backend_model(site, parameters, site.deployment, readings, pricing)
     host = _host(site, model)
@@ -44,7 +46,7 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
         model = _built(go_around, "engine", model)
     if site.draft is not None:
         model = with_draft_model(site, model, partial(
-            _backend_model, site, latency.parameters, site.draft, readings))
+            _backend_model, site, own, site.draft, readings))
     if engine.data_parallel and engine.data_parallel.padding == "sglang":
         model.pad_gathered()
     return model

@@ -10,6 +10,7 @@ SHOWN_IN = {
     "latency/test_aicb.py": ("latency:aicb", "pipeline"),
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
     "latency/test_operator_prices.py": ("latency:operators", "expert_kernel without"),
+    "latency/test_operator_engines.py": ("latency:operators", "engine_version table_version"),
     "latency/test_operator_files.py": ("latency:operators", "system framework cache_directory"),
     "latency/test_operator_exchange.py": ("latency:operators", "all2all_backend"),
     "collective/test_collective_busbw.py": ("collective:busbw", "size_ratios"),

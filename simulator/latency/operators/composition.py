@@ -27,10 +27,15 @@ from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, p
 from simulator.latency.operators.curves import ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.exchanges import GATHER, exchange_times
+from simulator.latency.operators.fused_norms import TABLE, largest_message
 from simulator.latency.operators.hyper_connections import stream_times
+from simulator.latency.operators.links import LEAST_BYTES, over_link
 from simulator.latency.operators.mixed_attention import mixed_table
+from simulator.latency.operators.product_formats import fixes_scales, gemm_format, scales_tokens
+from simulator.latency.operators.products import with_fixed_scales
 from simulator.latency.operators.recurrences import WHOLE, has_convolution, is_measured
 from simulator.latency.operators.scales import scale_times
+from simulator.latency.operators.split_norms import SUM_BYTES, exchange_of
 from simulator.latency.operators.unequal_contexts import shares_table
 from simulator.latency.operators.wide_experts import shared_expert_times
 from simulator.latency.roofline.costs import SAMPLER_BYTES_PER_LOGIT, Rates, distinct_experts, link_bytes_per_s
@@ -39,11 +44,9 @@ MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of
 # Operators that each data-parallel rank applies to the tokens of all ranks.
 OF_ALL_RANKS = ("experts", "imbalance", "expert_all_gather", "expert_reduce_scatter")
 MAX_SAMPLES = 8192
-GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
 MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
-SCALED_TOKENS = ("compressed-tensors", "fbgemm_fp8")    # methods of quantisation, see `scales_tokens`
 ORIGINS = ("measured", "interpolated", "extrapolated", "roofline")      # best first
 POINTS_PER_OCTAVE = 8           # message sizes at which a collective model is called
 
@@ -127,22 +130,39 @@ class Composer:
             self._small("norms", layer.norms * 4 * hidden, count, kernels=layer.norms)
         for name, part in layer.named_parts():
             if name != "shared_experts" or not self._add_shared_expert(part, count):
-                self._add_part(part.shard(ways.tensor_parallel), count, not self.deployment.leaves(name))
+                self._add_part(part, count, not self.deployment.leaves(name))
         if moe is not None:
             self._add_product(moe.router_product(hidden), count)
             self._add_experts(moe, count)
         if ways.tensor_parallel > 1:
-            times = self._collective("tensor", "all_reduce", ways.tensor_parallel, hidden)
-            self._add("all_reduce", times, count * layer.num_sublayers)
+            self._add_all_reduces(layer, count)
 
-    def _add_part(self, part, count: int, is_quantized: bool) -> None:
+    def _add_all_reduces(self, layer: Layer, count: int) -> None:
+        """Add the all-reduces of a layer; see fused_norms.py."""
+        ranks, hidden = self.deployment.parallelism.tensor_parallel, self.deployment.model.hidden_size
+        times = self._collective("tensor", "all_reduce", ranks, hidden)
+        num_bytes = self.tokens * hidden * self.deployment.activation_bytes
+        is_fused = num_bytes <= largest_message(self.deployment, self.parameters)
+        fused = self.database.collective(TABLE, ranks, num_bytes, True) if is_fused.any() else None
+        if (fused is not None and self.collective is None and prices.FUSED_NORMS not in self.parameters.without
+                and self.origins.get("norms") == "formula"):
+            times = Times(np.where(is_fused, fused.ns, times.ns), np.where(is_fused, fused.origins, times.origins))
+            norms = count * min(layer.norms, layer.num_sublayers)
+            launches = np.where(is_fused, norms * self.database.small_ns(0.0, self.tokens), 0.0)
+            self._tokens_ns["norms"] = self._tokens_ns["norms"] - self._nothing_for_nothing(launches)
+        self._add("all_reduce", times, count * layer.num_sublayers)
+
+    def _add_part(self, whole, count: int, is_quantized: bool) -> None:
+        part = whole.shard(self.deployment.parallelism.tensor_parallel)
         if part.is_around and self._add_streams(part, count):
             return
         for product in part.products(self.deployment.model.hidden_size):
             self._add_product(product._replace(is_quantized=product.is_quantized and is_quantized), count)
         for small in self._small_operators(part):
-            if small.name not in self.parameters.without:
-                self._small(small.name, small.elements, count, small.kernels)
+            if small.name in self.parameters.without or (
+                    small.name == "qk_norm" and self._add_split_norm(whole, part, count)):
+                continue
+            self._small(small.name, small.elements, count, small.kernels)
         if part.quantizes_output and is_quantized:
             self._add_quantizing(part.output_width, count)
 
@@ -155,6 +175,26 @@ class Composer:
             return True
         self._small(*part.stream_operator(hidden)[:2], count, part.between_kernels)
         return False
+
+    def _add_split_norm(self, whole, part, count: int) -> bool:
+        """Add norms over the heads of all ranks; return whether there are such. See split_norms.py."""
+        exchange = exchange_of(whole, self.deployment, self.parameters, self.tokens)
+        elements = 2 * (whole if exchange and exchange.gathers else part).normed_elements
+        if (exchange is None or prices.SPLIT_NORMS in self.parameters.without
+                or self.database.small("qk_norm", elements / 2, self.tokens) is not None):
+            return False
+        element_bytes, ranks = self.deployment.activation_bytes, self.deployment.parallelism.tensor_parallel
+        if exchange.gathers:
+            for heads in (whole.num_heads, whole.num_kv_heads):
+                self._add("qk_norm", self._collective("tensor", "all_gather", ranks, heads * whole.head_dim), count)
+        else:
+            sums = self._collective("tensor", "all_reduce", ranks, SUM_BYTES / element_bytes)
+            self._add("qk_norm", sums, count * exchange.reduces)
+        ns = self.database.small_ns(elements * element_bytes, self.tokens, 0) + exchange.kernels * (
+            self.database.small_ns(0.0, self.tokens))
+        self._tokens_ns["qk_norm"] = self._tokens_ns["qk_norm"] + self._nothing_for_nothing(ns) * count
+        self.database.hear_formula("qk_norm")
+        return True
 
     def _add_shared_expert(self, part, count: int) -> bool:
         """Add a shared expert that was measured whole; return whether it was."""
@@ -207,6 +247,9 @@ class Composer:
         name = gemm_format(dtype, deployment.matrix_quantization if product.is_quantized else None)
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self.database.gemm_like(name, product.n, product.k, rows)
+            if times is not None and name == "fp8" and self._fixes_scales:
+                light_ns = self.database.products.light(name)((product.n, product.k), rows)
+                return with_fixed_scales(self.database, times, product.k, rows, light_ns)
         if times is not None:
             return times
         self.missing[product.name] = f"no {name} product of n = {product.n:g}, k = {product.k:g}, nor one near it"
@@ -214,6 +257,11 @@ class Composer:
         weight_bytes = deployment.matrix_bytes if product.is_quantized else deployment.activation_bytes
         size = product.n * product.k
         return self._roofline(rows, np.maximum(2 * rows * size / flops, size * weight_bytes / self.rate.memory_bytes))
+
+    @property
+    def _fixes_scales(self) -> bool:
+        return (self.parameters.framework == "trtllm" and fixes_scales(self.deployment.matrix_quantization)
+                and prices.FIXED_SCALES not in self.parameters.without)
 
     def _add_experts(self, moe: Moe, count: int) -> None:
         deployment, ways = self.deployment, self.deployment.parallelism
@@ -376,7 +424,7 @@ class Composer:
             return self._asked(lambda size: self.collective.predict(group, kind, size) * 1e9, num_bytes)
         times = self.database.collective(kind, ranks, num_bytes, self.parameters.cuda_graph)
         if times is not None:
-            return times
+            return self._over_pcie(times, num_bytes, ranks) if kind == "all_reduce" else times
         if kind != "send_recv":         # no table has send_recv
             self.missing[f"{group} {kind}"] = f"no {kind} of {ranks} ranks"
         shares = {"all_reduce": 2 * (1 - 1 / ranks), "send_recv": 1.0}      # share of the bytes that each rank sends
@@ -384,6 +432,20 @@ class Composer:
         bandwidth = link_bytes_per_s(self.deployment, span) * 1e-9 * self.rate.link_efficiency
         ns = num_bytes * shares.get(kind, 1 - 1 / ranks) / bandwidth + self.rate.collective_ns
         return Times(ns, np.full(len(tokens), ROOFLINE, dtype=np.uint8))
+
+    def _over_pcie(self, times: Times, num_bytes: np.ndarray, ranks: int) -> Times:
+        """Return all-reduces, of cards without a link but PCIe at the rate of theirs, with a note. See links.py."""
+        card, node = self.deployment.accelerator, self.deployment.node
+        is_within = node is None or ranks <= node.num_accelerators
+        if card.scaleup_bytes_per_s or not card.pcie_bytes_per_s or not is_within or num_bytes[-1] < LEAST_BYTES:
+            return times
+        link = link_bytes_per_s(self.deployment, ranks) * 1e-9 * self.rate.link_efficiency
+        times, measured = over_link(times, num_bytes, ranks, link)
+        note = (f"all-reduces over PCIe: {min(link, measured):.0f} GB/s; servers whose cards meet in host memory were "
+                f"seen at 15 GB/s with PCIe 5; pcie_bytes_per_s of the card, or its node, sets another rate")
+        if note not in self.database.notes:
+            self.database.notes.append(note)
+        return times
 
     def _asked(self, ask: Callable[[float], float], num_bytes: np.ndarray) -> Times:
         """Call a collective model at some sizes and interpolate, since it may simulate a network."""
@@ -395,23 +457,6 @@ class Composer:
 
     def _roofline(self, rows: np.ndarray, ns: np.ndarray, kernels: int = 1) -> Times:
         return Times(ns + kernels * self.rate.kernel_ns, np.full(len(rows), ROOFLINE, dtype=np.uint8))
-
-
-def gemm_format(dtype: str, quantization) -> str:
-    """Return the name that tables use for products with weights stored as `dtype`."""
-    if dtype == "fp8" and quantization is not None and quantization.group_size:
-        return "fp8_block"
-    if dtype == "fp4" and quantization is not None and quantization.method == "mxfp4":
-        return "w4a16_mxfp4"
-    return GEMM_FORMATS.get(dtype, dtype)
-
-
-def scales_tokens(quantization) -> bool:
-    """Return whether activations of fp8 products have a scale a token.
-
-    So for fp8 of compressed-tensors, usually dynamic (FP8_DYNAMIC of llm-compressor), and of fbgemm_fp8.
-    """
-    return quantization is not None and not quantization.group_size and quantization.method in SCALED_TOKENS
 
 
 def describe_origins(origins: np.ndarray) -> str:

@@ -10,7 +10,10 @@ measured time is longer by 1 / utilisation.
 - beyond the ends of a curve: its utilisation at the end is held;
 - another site: utilisation is the mean of the nearest sites', weighted by inverse distance in log2 of the site's sizes,
   none farther than two octaves. Without a site that near there is no result, and the caller decides;
-- a site far larger than all measured ones, if the caller allows it: as the nearest site on their border.
+- a site far larger than all measured ones, if the caller allows it: as the nearest site on their border;
+- another site of an operator of several launches: the time of launches, which is that of the smallest size beyond the
+  speed of light, is the mean of the neighbours', and the utilisation is that of the rest. Whole mixtures of experts
+  left out of tables of H100, H200 and B200 are 4 to 16 % off up to 64 tokens by this, 12 to 43 % by utilisation alone.
 """
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -97,11 +100,12 @@ def along(curve: Curve, sizes: np.ndarray, light_ns: Callable[[np.ndarray], np.n
 
 
 def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns: LightSpeed,
-            is_root: bool = False, is_held: bool = False) -> Times | None:
+            is_root: bool = False, is_held: bool = False, has_launches: bool = False) -> Times | None:
     """Return the times of any site at `sizes`; None: no site near it was measured.
 
     is_root : see `along`.
     is_held : far beyond the largest sites, hold the utilisation of their border.
+    has_launches : hold the time of launches, too.
     """
     if site in curves:
         return along(curves[site], sizes, lambda at: light_ns(site, at), is_root)
@@ -109,15 +113,24 @@ def at_site(curves: dict[tuple, Curve], site: tuple, sizes: np.ndarray, light_ns
     border = _greatest(curves, site) if is_held and curves and not nearest else None
     if border is not None:
         nearest, found = [(border, 1.0)] if border in curves else neighbours(curves, border), EXTRAPOLATED
-    weights, efforts, origins = 0.0, np.zeros(len(sizes)), np.full(len(sizes), found, dtype=np.uint8)
+    weights, launches, origins = 0.0, 0.0, np.full(len(sizes), found, dtype=np.uint8)
+    efforts = np.zeros(len(sizes))
     for other, distance in nearest:
         times = along(curves[other], sizes, lambda at, other=other: light_ns(other, at), is_root)
-        efforts += light_ns(other, sizes) / times.ns / distance
+        fastest_ns = light_ns(other, sizes)
+        launch_ns = _launch_ns(curves[other], lambda at, other=other: light_ns(other, at)) if has_launches else 0.0
+        efforts += fastest_ns / (np.maximum(times.ns - launch_ns, fastest_ns) if has_launches else times.ns) / distance
+        launches += launch_ns / distance
         weights += 1 / distance
         origins = np.maximum(origins, times.origins)
     if weights == 0.0:
         return None
-    return Times(light_ns(site, sizes) * weights / efforts, origins)
+    return Times(light_ns(site, sizes) * weights / efforts + launches / weights, origins)
+
+
+def _launch_ns(curve: Curve, light_ns: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Return the time of the smallest size beyond the speed of light."""
+    return max(float(curve.ns[0] - light_ns(curve.sizes[:1])[0]), 0.0)
 
 
 def _greatest(sites: Iterable[tuple], site: tuple) -> tuple | None:

@@ -1,9 +1,8 @@
 """A database of operator times: selection of the rows for each lookup.
 
-Traps of aiconfigurator's tables: message sizes of collectives count elements. Rows of fp8_block products that were
-launched by the host take 60 us at least and are refused (vLLM 0.24.0; 0.19.0 is sound): a kernel in a CUDA graph takes
-less than 10 us. Points faster than memory ran from a cache, e.g. 12 % of the decodes on L40S with its 96 MB, up to
-three times too fast; they are raised to memory's bandwidth. All-reduces inside and outside a graph have separate rows.
+Traps of aiconfigurator's tables: message sizes of collectives count elements. Points faster than memory ran from a
+cache, e.g. 12 % of the decodes on L40S with its 96 MB, up to three times too fast; they are raised to memory's
+bandwidth. All-reduces inside and outside a graph have separate rows.
 
 Other kinds of table have files of their own; README.md lists them.
 """
@@ -19,26 +18,21 @@ from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.curves import EXTRAPOLATED, SPIKE, Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, framework_of, version_of
+from simulator.latency.operators.fused_norms import TABLE
+from simulator.latency.operators.product_formats import STAND_INS
+from simulator.latency.operators.products import SLOWEST_GRAPH_FLOOR_NS, ProductTables
 from simulator.latency.operators.profiles import read_profile
 from simulator.latency.operators.rows import (
-    GEMM_BITS,
-    MATMUL_FORMATS,
     NEEDED,
     default,
     formats,
     measured_ranges,
     rows_where,
 )
+from simulator.latency.operators.versions import is_vllm, of_versions
 
 NCCL_NAMES = {"all_to_all": "alltoall"}
-# Formats without sound measurements, and the format with kernels that do equal work.
-STAND_INS = {"fp8_block": "fp8"}
-# The fastest product of a format takes a few microseconds when replayed from a CUDA graph, 13 to 60 launched by the
-# host; see the head of this file.
-SLOWEST_GRAPH_FLOOR_NS = 15_000.0
 UNNAMED = (0.0,)                # elements of operators in a table of one model
-
-LONG_PRODUCT, LONGEST_PRODUCT = 4096, 16384             # tokens, see `sustained`
 
 
 class Database:
@@ -66,7 +60,8 @@ class Database:
                 folder, deployment, parameters, self.remade)
         self.files: dict[str, list[Path]] = files or {}
         if files is None and not self._profile:
-            self.files = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
+            found = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
+            self.files, self.notes = of_versions(found, parameters.table_version)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.spikes: list[tuple] = []           # points left out: (site, size)
         self.cached: dict[str, tuple] = {}      # table -> (points faster than memory, number of points)
@@ -74,9 +69,10 @@ class Database:
         self._path, self._cache_directory = str(parameters.path), parameters.cache_directory
         self._accelerator = accelerator
         self.node_size = 4 if accelerator.name in ("gb200", "gb300") else 8     # accelerators of a node, when measured
-        self.is_of_vllm = parameters.framework == "vllm"
+        self.is_of_vllm, self.is_of_trtllm = is_vllm(parameters), parameters.framework == "trtllm"
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
         self._sites: dict[tuple, dict] = {}
+        self.products = ProductTables(self, parameters)
         self.expert_tables = ExpertTables(self, parameters, accelerator)
 
     # ---- reading
@@ -147,37 +143,11 @@ class Database:
     def hear_attention(self, operator: str, kind) -> None:
         """Receive the layers of an attention operator; `kind.lookups` has the curves."""
 
-    # ---- matrix products
-
-    def gemm_curves(self, dtype: str) -> dict[tuple, Curve]:
-        """Return the curves over m of products in a format, by (n, k)."""
-        return self.curves(("gemm", dtype), lambda: self._read_gemm(dtype))
-
-    def _read_gemm(self, dtype: str) -> dict[tuple, Curve]:
-        refused = []
-
-        def is_usable(columns):
-            ns = columns["latency_ms"][formats(columns, "gemm_dtype") == dtype] * 1e6
-            is_sound = len(ns) > 0 and (ns.min() <= SLOWEST_GRAPH_FLOOR_NS or _says_how(columns))
-            if len(ns) and not is_sound:
-                refused.append(float(ns.min()))
-            return is_sound
-
-        columns = self.columns("gemm", is_usable)
-        if columns is None:
-            if refused:
-                self.notes.append(f"the {dtype} products of {self.files['gemm'][0]} take {refused[0] / 1e3:.0f} us at "
-                                  f"least: they were timed as launched by the host, and are not used")
-            return {}
-        curves = self.split(rows_where(columns, formats(columns, "gemm_dtype") == dtype), ("n", "k"), "m")
-        if prices.LASTING_RATE not in self._parameters.without:
-            curves = {site: sustained(curve) for site, curve in curves.items()}
-        weight_bytes = GEMM_BITS[dtype] / 8
-        return self._from_memory(f"{dtype} products", curves, lambda site, m: site[0] * site[1] * weight_bytes)
+    # ---- matrix products, and operators between them
 
     def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of (tokens, k) x (k, n); None: not measured."""
-        return at_site(self.gemm_curves(dtype), (float(n), float(k)), tokens, self.gemm_light(dtype), is_held=True)
+        return self.products.times(dtype, n, k, tokens)
 
     def gemm_like(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of a product, perhaps of a format with equal kernels.
@@ -189,17 +159,6 @@ class Database:
             return times
         times = self.gemm(other, n, k, tokens)
         return times and Times(times.ns, np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
-
-    def gemm_light(self, dtype: str) -> Callable:
-        """Return the speed of light: 2 m n k FLOPs; weights and activations moved."""
-        flops_per_ns = self.flops_per_ns(MATMUL_FORMATS[dtype])
-        weight_bytes = GEMM_BITS[dtype] / 8
-
-        def light_ns(site, m):
-            n, k = site
-            return np.maximum(2 * m * n * k / flops_per_ns,
-                              (n * k * weight_bytes + 2 * m * (n + k)) / self.bytes_per_ns)
-        return light_ns
 
     def flops_per_ns(self, dtype: str) -> float:
         """Return the peak rate of products in a format."""
@@ -266,7 +225,7 @@ class Database:
         if phase == "context":                  # its keys and values were just written, so they are cached
             return found
         token_bytes = 2 if kv_dtype == "fp8" else 4
-        return {batch: self._from_memory(
+        return {batch: self.from_memory(
             f"{kv_dtype} decodes", curves,
             lambda site, length, batch=batch: batch * (np.minimum(length, window) if window else length)
             * site[1] * site[2] * token_bytes) for batch, curves in found.items()}
@@ -328,12 +287,13 @@ class Database:
     def collective(self, kind: str, ranks: int, num_bytes: np.ndarray, is_graph: bool) -> Times | None:
         """Return the times of a collective in one node; None: not measured.
 
-        num_bytes : counted as in collective/base.pxd.
+        Messages below the smallest measured one take as long as that: latency is all there is. kind : or the table of
+        fused_norms.py. num_bytes : counted as in collective/base.pxd.
         """
         curve = self.collective_curves(kind, is_graph).get((float(ranks),))
         if curve is None:
             return None
-        return along(curve, num_bytes, lambda at: at * 1.0)
+        return along(curve, np.maximum(num_bytes, curve.sizes[0]), lambda at: at * 1.0)
 
     def collective_curves(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
         """Return the curves over bytes of a collective, by (ranks,)."""
@@ -341,6 +301,9 @@ class Database:
 
     def _read_collective(self, kind: str, is_graph: bool) -> dict[tuple, Curve]:
         """Read vLLM's own all-reduce, and NCCL, or Intel's oneCCL, for all other collectives."""
+        if kind == TABLE:
+            columns = self.columns("custom_allreduce" if self.is_of_trtllm else TABLE)
+            return {} if columns is None else self._messages(columns, np.full(len(columns["latency_ms"]), True))
         found = {}
         library = "oneccl" if "oneccl" in self.files and "nccl" not in self.files else "nccl"
         columns = self.columns(library)
@@ -379,8 +342,8 @@ class Database:
             found.setdefault(int(batch), {})[tuple(heads)] = curve
         return found
 
-    def _from_memory(self, what: str, curves: dict[tuple, Curve], num_bytes: Callable) -> dict[tuple, Curve]:
-        """Return curves raised to at least the time of reading from memory, and count the raised points.
+    def from_memory(self, what: str, curves: dict[tuple, Curve], num_bytes: Callable) -> dict[tuple, Curve]:
+        """Return curves raised to the time of reading memory, and count the points.
 
         Repeated measurements find small data in a cache; between two real iterations other weights replace it there.
         """
@@ -400,23 +363,3 @@ class Database:
         keeps_all : of times that may be 0, no point is left out.
         """
         return curves_by_site(rows, site, size, self.spikes, np.inf if keeps_all else SPIKE)
-
-
-def sustained(curve: Curve) -> Curve:
-    """Return a product's curve with long products at the sustained rate.
-
-    Within milliseconds of full load an accelerator falls to the clocks that its power limit allows. Rows of a few
-    thousand tokens were measured in less (B200, fp8: 2,610 TFLOP/s at 2,048 tokens, 2,220 at 32,768; H100, fp8: 1,400
-    at 8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on, the
-    time per token is at least the mean over products of LONGEST_PRODUCT tokens and more.
-    """
-    is_longest, is_long = curve.sizes >= LONGEST_PRODUCT, curve.sizes >= LONG_PRODUCT
-    if not is_longest.any():
-        return curve
-    token_ns = float(np.mean(curve.ns[is_longest] / curve.sizes[is_longest]))
-    return Curve(curve.sizes, np.where(is_long & ~is_longest, np.maximum(curve.ns, curve.sizes * token_ns), curve.ns))
-
-
-def _says_how(columns: dict) -> bool:
-    """Return whether a table has a column `timing`, as those of `profile-gpu`, so that no guess is needed."""
-    return "timing" in columns

@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.expert_tables import MXFP8
+from simulator.latency.operators.expert_tables import HAS_LAUNCHES, MXFP8
 from simulator.latency.operators.leave_one_out import along_sizes, border_sizes, edge_sizes, grid_sizes, site_sizes
 from simulator.latency.roofline.law_errors import law_error, law_spread
 from simulator.latency.uncertainty.known_errors import FORMULA
@@ -33,6 +33,7 @@ class Question(NamedTuple):
     site: tuple
     light_ns: Callable
     is_root: bool = False
+    has_launches: bool = False
 
     @property
     def is_measured(self) -> bool:
@@ -42,7 +43,7 @@ class Question(NamedTuple):
     def inside(self) -> Spread | None:
         """Return the errors within the measured sizes."""
         if not self.is_measured:
-            return measured_spread(site_sizes(self.curves, self.site, self.light_ns, self.is_root),
+            return measured_spread(site_sizes(self.curves, self.site, self.light_ns, self.is_root, self.has_launches),
                                    f"{self.table}: nearest sites left out")
         sizes = along_sizes(self.curves[self.site], self._light_of_site, self.is_root)
         return measured_spread(sizes, f"{self.table}: inner points left out")
@@ -52,7 +53,7 @@ class Question(NamedTuple):
         if self.is_measured:
             return measured_spread(edge_sizes(self.curves[self.site], self._light_of_site, self.is_root),
                                    f"{self.table}: end points left out")
-        return measured_spread(border_sizes(self.curves, self.site, self.light_ns, self.is_root),
+        return measured_spread(border_sizes(self.curves, self.site, self.light_ns, self.is_root, self.has_launches),
                                f"{self.table}: sites of the border left out")
 
     def _light_of_site(self, sizes):
@@ -83,7 +84,7 @@ class Watched(Database):
 
     def gemm(self, dtype, n, k, tokens):
         times = super().gemm(dtype, n, k, tokens)
-        return self._remember(times, "gemm", self.gemm_curves(dtype), (n, k), self.gemm_light(dtype))
+        return self._remember(times, "gemm", self.products.curves(dtype), (n, k), self.products.light(dtype))
 
     def small(self, name, elements, tokens):
         times = super().small(name, elements, tokens)
@@ -105,16 +106,17 @@ class Watched(Database):
             dtype, kernel = (MXFP8 if tables.curves(MXFP8) else dtype), None
         wide = tables.wide_curves(dtype, tuple(map(float, site)))
         curves = wide or tables.curves(dtype, kernel) or tables.curves(dtype)
-        return self._remember(times, "moe", curves, site, tables.light(dtype))
+        return self._remember(times, "moe", curves, site, tables.light(dtype), HAS_LAUNCHES)
 
     def collective(self, kind, ranks, num_bytes, is_graph):
         times = super().collective(kind, ranks, num_bytes, is_graph)
         return self._remember(times, "custom_allreduce" if kind == "all_reduce" and "custom_allreduce" in self.used
                               else "nccl", self.collective_curves(kind, is_graph), (ranks,), lambda site, at: at)
 
-    def _remember(self, times: Times | None, table: str, curves, site, light_ns) -> Times | None:
+    def _remember(self, times: Times | None, table: str, curves, site, light_ns, has_launches=False) -> Times | None:
         if times is not None:
-            self._asked[id(times.ns)] = times.ns, Question(table, curves, tuple(map(float, site)), light_ns)
+            asked = Question(table, curves, tuple(map(float, site)), light_ns, has_launches=has_launches)
+            self._asked[id(times.ns)] = times.ns, asked
         return times
 
     # ---- recording of operators

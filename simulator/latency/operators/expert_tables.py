@@ -18,12 +18,14 @@ import numpy as np
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
 from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
+from simulator.latency.operators.versions import is_before
 from simulator.latency.operators.wide_experts import expert_curves, experts_table
 
 SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
 # aiconfigurator's default. With it decodes of gpt-oss-120b on H200 are 2 % too short, with even loads 10 % too
 # long (61 closed loops, tables of Triton kernels).
 SKEWED = "power_law_1.01"
+HAS_LAUNCHES = True             # of other mixtures, see curves.py
 FEW_TOKENS = 256                # up to this number, reading weights limits experts
 MXFP4, MXFP8 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8"
 KERNELS = {"marlin": "marlin", "triton": "triton", "flashinfer": "flashinfer"}      # in `kernel_source`
@@ -42,6 +44,7 @@ class ExpertTables:
 
     def __init__(self, database, parameters, accelerator: AcceleratorSpec):
         self._database, self._accelerator = database, accelerator
+        self._parameters = parameters
         self._load, self._asked = parameters.expert_load, parameters.expert_kernel
         self._wide = experts_table(parameters)
 
@@ -52,7 +55,7 @@ class ExpertTables:
         """
         site, kernel = tuple(map(float, site)), self.kernel(dtype)
         if wide := self.wide_curves(dtype, site):
-            return at_site(wide, site, tokens, self.light(dtype))
+            return at_site(wide, site, tokens, self.light(dtype), has_launches=HAS_LAUNCHES)
         if kernel == MXFP8:
             found = self._at(MXFP8, None, site, tokens)
             return found or self._at(dtype, None, site, tokens)
@@ -68,9 +71,15 @@ class ExpertTables:
         """
         if self._asked != "auto":
             return MXFP8 if self._asked == "w4a8" else self._asked
-        if dtype != MXFP4 or not self._database.is_of_vllm:
-            return None
-        return MXFP8 if self._is_server_of_fp4 else "marlin"
+        if dtype == MXFP4 and self._is_server_of_fp4:
+            return MXFP8
+        if dtype == MXFP4 and self._database.is_of_vllm:
+            return "marlin"
+        return "triton" if self._is_of_old_vllm and self._is_server_of_fp4 else None
+
+    @property
+    def _is_of_old_vllm(self) -> bool:
+        return self._database.is_of_vllm and is_before(self._parameters, "0.15")
 
     @property
     def _is_server_of_fp4(self) -> bool:
@@ -161,12 +170,18 @@ class ExpertTables:
     def _at(self, dtype: str, kernel: str | None, site: tuple, tokens: np.ndarray) -> Times | None:
         curves = self.curves(dtype, kernel)
         if curves or dtype == "bfloat16":
-            return at_site(curves, site, tokens, self.light(dtype))
+            found = at_site(curves, site, tokens, self.light(dtype), has_launches=HAS_LAUNCHES)
+            return found or self._cut(curves, site, tokens, dtype)
         if GEMM_BITS[dtype] != 8:
             return None
-        plain = at_site(self.curves("bfloat16"), site, tokens, self.light("bfloat16"))
+        plain = at_site(self.curves("bfloat16"), site, tokens, self.light("bfloat16"), has_launches=HAS_LAUNCHES)
         return plain and Times(plain.ns * self.light(dtype)(site, tokens) / self.light("bfloat16")(site, tokens),
                                np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
+
+    def _cut(self, curves: dict, site: tuple, tokens: np.ndarray, dtype: str) -> Times | None:
+        """Return the times of a mixture that was measured on far fewer ranks; None: it was not."""
+        alike = {other: curve for other, curve in curves.items() if other[:4] == site[:4]}
+        return at_site(alike, site, tokens, self.light(dtype), is_held=True, has_launches=HAS_LAUNCHES)
 
     def _borrowed(self, dtype: str, kernel: str, site: tuple, tokens: np.ndarray) -> Times | None:
         """Return the times of a kernel measured for other mixtures; None: none with equal TP and EP was."""

@@ -30,6 +30,8 @@ SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
 LENDERS = ("sglang", "trtllm")
 LENT = ("context_mla", "generation_mla", "mla_bmm", "wideep_deepep_ll", "wideep_deepep_normal", "trtllm_alltoall",
         "kda", "mamba2")
+# Tables lent beside the framework's own of that name, and their name then; see fused_norms.py.
+RENAMED_IF_LENT = {"trtllm": {"custom_allreduce": "trtllm_allreduce"}}
 SHARED = ("nccl", "oneccl")     # folders of libraries, in place of a framework
 # Time columns of DeepEP's tables, in microseconds; some values are 0.
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
@@ -54,21 +56,21 @@ NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "n
                      "hc_mult", "num_sites"})
 
 
-def find_tables(path: str | None, system: str | None, accelerator: str, framework: str) -> dict[str, list[Path]]:
+def find_tables(path: str | None, system: str | None, accelerator: str, framework: str | None) -> dict[str, list[Path]]:
     """Return the files of each table, the newest version first.
 
     Parameters
     ----------
     path : a folder in one of the layouts; None: the installed package.
     system : name of the system in the database; None: the system of `accelerator`.
-    framework : framework of the timed kernels: vllm, sglang, trtllm.
+    framework : framework of the timed kernels: vllm, sglang, trtllm; None: vllm.
 
     Raises
     ------
     InputErrors
         No package, folder, system or table.
     """
-    folder = Path(path) if path is not None else _installed()
+    framework, folder = framework or "vllm", Path(path) if path is not None else _installed()
     flat = _flat(folder)
     if flat:
         return flat
@@ -87,6 +89,11 @@ def find_tables(path: str | None, system: str | None, accelerator: str, framewor
 def version_of(path: Path) -> str:
     """Return the version of the framework in a file's path, or the empty text."""
     return path.parent.name if re.match(r"\d", path.parent.name) else ""
+
+
+def version_numbers(version: str) -> list[int]:
+    """Return the numbers of a version, which order versions."""
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
@@ -157,14 +164,12 @@ def _nested(folder: Path, framework: str) -> dict[str, list[Path]]:
     found = {}
     for whose in dict.fromkeys((framework, *SHARED, *LENDERS)):
         files = list(folder.glob(f"*/{whose}/*/*_perf.parquet"))
-        for each in sorted(files, key=lambda file: (_version_key(file), str(file)), reverse=True):
+        for each in sorted(files, key=lambda file: (version_numbers(file.parent.name), str(file)), reverse=True):
             if whose in (framework, *SHARED) or table_of(each) in LENT:
                 found.setdefault(table_of(each), []).append(each)
+            elif table_of(each) in RENAMED_IF_LENT.get(whose, {}):
+                found.setdefault(RENAMED_IF_LENT[whose][table_of(each)], []).append(each)
     return found
-
-
-def _version_key(path: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", path.parent.name)]
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:

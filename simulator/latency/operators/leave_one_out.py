@@ -32,23 +32,25 @@ def edge_sizes(curve: Curve, light_ns: Callable, is_root: bool = False) -> np.nd
                     curve.ns[i]) for i in beyond])
 
 
-def site_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
+def site_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False,
+               has_launches: bool = False) -> np.ndarray:
     """Return the errors of whole curves, of the sites nearest to one.
 
     Sites without another one near them are skipped.
     """
-    return _curves_left_out(curves, _nearest(curves, site), light_ns, is_root,
+    return _curves_left_out(curves, _nearest(curves, site), light_ns, is_root, has_launches,
                             lambda left: {other: curve for other, curve in curves.items() if other != left})
 
 
-def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False) -> np.ndarray:
+def border_sizes(curves: dict[tuple, Curve], site: tuple, light_ns: LightSpeed, is_root: bool = False,
+                 has_launches: bool = False) -> np.ndarray:
     """Return the errors of the largest sites, for each dimension of sites."""
     greatest, found = np.max(list(curves), axis=0), []
     for axis, most in enumerate(greatest):
         border = {other: curve for other, curve in curves.items() if other[axis] == most}
         smaller = {other: curve for other, curve in curves.items() if other[axis] < most}
         if smaller:
-            found.append(_curves_left_out(curves, _nearest(border, site), light_ns, is_root,
+            found.append(_curves_left_out(curves, _nearest(border, site), light_ns, is_root, has_launches,
                                           lambda left, smaller=smaller: smaller))
     return np.concatenate(found) if found else np.zeros(0)
 
@@ -75,11 +77,11 @@ def _beside(curve: Curve, size: float, light_ns: Callable) -> float:
     return along(rest, np.array([size]), light_ns).ns[0]
 
 
-def _curves_left_out(curves, chosen, light_ns, is_root, others_of: Callable) -> np.ndarray:
+def _curves_left_out(curves, chosen, light_ns, is_root, has_launches, others_of: Callable) -> np.ndarray:
     found = []
     for left in chosen:
         with np.errstate(divide="ignore", invalid="ignore"):
-            times = at_site(others_of(left), left, curves[left].sizes, light_ns, is_root, is_held=True)
+            times = at_site(others_of(left), left, curves[left].sizes, light_ns, is_root, True, has_launches)
         if times is not None:
             found.append(np.abs(np.log(times.ns / curves[left].ns)))
     return np.concatenate(found) if found else np.zeros(0)

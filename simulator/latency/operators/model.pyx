@@ -48,6 +48,7 @@ from simulator.latency.operators.exchanges import NvLink
 from simulator.latency.operators.experts import NOTE, exchange_of, unevenly_loaded
 from simulator.latency.operators.towers import TowerTables
 from simulator.latency.operators.unequal_contexts import SHARES
+from simulator.latency.operators.versions import TableVersion, Version, is_vllm
 from simulator.latency.roofline.model import Roofline
 from simulator.latency.roofline.costs import rates
 from simulator.latency.roofline.laws import UNSPLIT, splits_no_prompts
@@ -65,7 +66,12 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "aiconfigurator-core"))] = None
     system: Annotated[str | None, Meta(description=(
         "name of the system in the database, e.g. h100_sxm; default: the accelerator's"))] = None
-    framework: Annotated[Literal["vllm", "sglang", "trtllm"], Meta(description="framework of the kernels")] = "vllm"
+    framework: Annotated[Literal["vllm", "sglang", "trtllm"] | None, Meta(description=(
+        "framework of the kernels; default: of [engine] scheduler, else vllm"))] = None
+    engine_version: Annotated[Version | None, Meta(description=(
+        "version of the framework, e.g. 0.18.0, which decides what kernels serve; default: vllm_version of [engine], "
+        "else the newest"))] = None
+    table_version: TableVersion = "newest"
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"] | None, Meta(description=(
         "distribution of tokens over experts; default: power_law_1.01, aiconfigurator's, or the measured one if there "
         "are no such rows"))] = None
@@ -208,7 +214,7 @@ cdef class Operators(LatencyModel):
         self.origins, self._missing, self._notes = self.tables.origins, reading.missing, reading.notes
         self._num_spikes, self._cached = reading.num_spikes, reading.cached
         self._refuses, self.keeps_account = parameters.outside == "error", True
-        self._is_unsplit = parameters.framework == "vllm" and splits_no_prompts(deployment.accelerator)
+        self._is_unsplit = is_vllm(parameters) and splits_no_prompts(deployment.accelerator)
         self._ranks, self._hops = deployment.parallelism.token_ranks, deployment.parallelism.pipeline_parallel - 1
         self._sharers = deployment.parallelism.decode_context_parallel
         self._share_tables()

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 QK_NORM, QUANTIZING, MIXED_ATTENTION = "qk_norm", "quantizing", "mixed_attention"
 LASTING_RATE, MEMORY_FLOOR, UNEQUAL_CONTEXTS = "lasting_rate", "memory_floor", "unequal_contexts"
+OUTLIERS, FIXED_SCALES, SPLIT_NORMS, FUSED_NORMS = "outliers", "fixed_scales", "split_norms", "fused_norms"
 # Name -> (the price, the behaviour without it), as text.
 LEFT_OUT = {
     QK_NORM: ("norms of queries and keys", "they take nothing"),
@@ -15,6 +16,10 @@ LEFT_OUT = {
     MIXED_ATTENTION: ("decodes beside prompts", "they attend as they do alone"),
     UNEQUAL_CONTEXTS: ("contexts of unlike lengths", "all count as long as their mean"),
     LASTING_RATE: ("long products at the rate that lasts", "they run at the clocks of a short measurement"),
+    OUTLIERS: ("products far slower than their neighbours left out", "they count as measured"),
+    FIXED_SCALES: ("fp8 products of TensorRT-LLM with fixed scales", "a kernel finds the scales of each batch"),
+    SPLIT_NORMS: ("norms over all heads, which tensor parallelism splits", "ranks norm their heads alone"),
+    FUSED_NORMS: ("norms fused with the all-reduce before them", "they are kernels of their own"),
     MEMORY_FLOOR: ("points that ran from a cache raised to memory's bandwidth", "they count as measured")}
 
 Without = Annotated[tuple[Literal[tuple(LEFT_OUT)], ...], Meta(description=(
