@@ -1,10 +1,11 @@
 """Kernels that an engine picks and no backend prices are told, with how far predictions may be off."""
 import math
+from functools import partial
 
 import pytest
 
 import simulator
-from simulator.assembly.kernel_notes import launch_note, sinks_note
+from simulator.assembly.kernel_notes import sinks_note
 from simulator.config.load import load_experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
@@ -95,12 +96,16 @@ def test_runs_and_predictions_say_it(experiment):
         assert any(told in line for line in predict(path, decode=[100]).warnings)
 
 
-@pytest.mark.parametrize(("scheduler", "is_told"), [("sglang", True), ("tensorrt_llm", True), ("orca", False)])
-def test_engines_whose_launches_have_no_price_are_told(scheduler, is_told):
-    # 80 layers of 2 norms, attention 5, MLP 3 and 4 for two all-reduces, and 6 once: 1,126 launches, 51 ms
-    note = launch_note(scheduler, on("h100-sxm-80gb", "llama-3.1-70b", tensor_parallel=8))
+@pytest.mark.parametrize(("scheduler", "is_told"), [("sglang", True), ("tensorrt_llm", True), ("vllm", False)])
+def test_vllms_front_end_is_taken_for_others_by_name(experiment, scheduler, is_told):
+    keys = {"latency.backend": "operators", "engine.scheduler": scheduler}
+    pytest.importorskip("aiconfigurator_core")
+    run = partial(simulator.run, experiment("llama-3.1-70b", "h100-sxm-80gb"))
+    plain, none = run(keys), run(keys | {"latency.host.defaults": "none"})
 
-    assert bool(note) == is_told and (not is_told or "51 ms an iteration or more" in note)
+    assert any("vLLM's is taken" in line for line in plain.summary["diagnosis"]) == is_told
+    assert not any("is taken" in line for line in none.summary["diagnosis"])
+    assert plain.summary["ttft_ms"]["mean"] > none.summary["ttft_ms"]["mean"] + 5.0         # 3.3 and 1.8 ms
 
 
 def test_backends_that_were_given_iterations_say_nothing(experiment):

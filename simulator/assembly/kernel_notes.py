@@ -1,12 +1,8 @@
 """Notes on kernels that a pool's engine chooses and no latency backend prices."""
 from simulator.domain.deployment import Deployment
+from simulator.domain.host_defaults import FRONT_END_US, FRONT_ENDS_ALIKE
 from simulator.experts.tuned import untuned_note
-from simulator.latency.overheads.launches import LAUNCH_US, num_launches
 
-# Kernels without a CUDA graph. SGLang: in prompts, unless it captures them (--enable-piecewise-cuda-graph);
-# TensorRT-LLM's PyTorch backend: in prompts, since cuda_graph_config covers decodes.
-UNPRICED = {"sglang": "kernels of iterations with prompts are launched one by one",
-            "tensorrt_llm": "kernels of iterations with prompts are launched one by one"}
 WITHOUT_SINKS = ("Volta", "Turing", "Ampere", "Ada")     # FlashAttention 3 has them, which begins at Hopper
 
 
@@ -19,21 +15,20 @@ def kernel_notes(site) -> tuple[str, ...]:
     if deployment is None or not (site.backend.takes_padding and site.backend.takes_collective):
         return ()
     version = getattr(engine.parameters, "vllm_version", None)
-    notes = [sinks_note(deployment), launch_note(engine.scheduler, deployment)]
+    notes = [sinks_note(deployment), front_end_note(site.pool)]
     if engine.scheduler == "vllm" and version is not None:
         notes.append(untuned_note(deployment, version))
     return tuple(filter(None, notes))
 
 
-def launch_note(scheduler: str, deployment: Deployment) -> str:
-    """Return a note on unpriced launches of an engine other than vLLM, or ""."""
-    if scheduler not in UNPRICED:
+def front_end_note(pool) -> str:
+    """Return a note that vLLM's front end is taken for another engine's, or ""."""
+    host = pool.latency.host
+    if pool.engine.scheduler not in FRONT_ENDS_ALIKE or host.defaults == "none" or host.queue_base_us:
         return ""
-    number = num_launches(deployment)
-    ms = LAUNCH_US * number * 1e-3
-    return (f"{scheduler}: {UNPRICED[scheduler]}, and the time of their launches is not counted: "
-            f"{ms:.0f} ms an iteration or more if the accelerator takes less, by the host of one published server "
-            f"({number:,} launches of {LAUNCH_US} us)")
+    before_ms, token_ms = FRONT_END_US["queue_base_us"] / 1e3, FRONT_END_US["output_token_us"] / 1e3
+    return (f"latency.host: the front end of {pool.engine.scheduler} was not measured, vLLM's is taken: "
+            f"{before_ms:.1f} ms before the queue and {token_ms:.1f} ms for a token")
 
 
 def sinks_note(deployment: Deployment) -> str:

@@ -11,7 +11,7 @@ from simulator.assembly.experts import expert_pricing, with_exchange
 from simulator.assembly.kernel_engine import with_engine
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
-from simulator.domain.host_defaults import vllm_host_us
+from simulator.domain.host_defaults import FRONT_ENDS_ALIKE, vllm_host_us
 from simulator.errors import InputErrors, KeyFault
 from simulator.experts.timeline import Arrangement
 from simulator.latency.readings import Made, Readings
@@ -129,10 +129,11 @@ def _host(site, model) -> HostParameters:
     """Return [latency.host] with zeros filled in by a backend that was fitted with host terms, or from vLLM's."""
     given, engine = site.pool.latency.host, site.pool.engine
     terms = model.host_terms()
-    is_known = site.backend.knows_kernels and engine.scheduler == "vllm"
+    is_known = site.backend.knows_kernels and engine.scheduler in ("vllm", *FRONT_ENDS_ALIKE)
     stands_in = given.defaults == "vllm" or (given.defaults is None and is_known)
     if stands_in:
-        terms = vllm_host_us(bool(getattr(engine.parameters, "async_scheduling", False))) | terms
+        terms = vllm_host_us(engine.scheduler in FRONT_ENDS_ALIKE
+                             or bool(getattr(engine.parameters, "async_scheduling", False))) | terms
     found = {name: value for name, value in terms.items() if not getattr(given, name)}
     return replace(given, defaults="vllm" if stands_in else "none", **found)
 

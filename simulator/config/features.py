@@ -25,6 +25,7 @@ def _graphs(place: Place) -> str | None:
 
 # [engine]
 INTERVAL = Feature("intervals between prompts", "engine.prefill_schedule_interval", 1)
+RECV_INTERVAL = Feature("passes of SGLang that read no requests", "engine.scheduler_recv_interval", 1)
 
 # [topology]
 PIPELINE = Feature("pipeline stages", "topology.pipeline_parallel", 1)

@@ -19,7 +19,8 @@ class HostParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     defaults: Annotated[Literal["vllm", "none"] | None, Meta(description=(
         "values used for zeros below: vllm: vLLM's host as it was measured, see domain/host_defaults.py; default: vllm "
-        "where the scheduler is vllm and the backend sums up kernels that were measured"))] = None
+        "where the backend sums up kernels that were measured and the scheduler is vllm, sglang or tensorrt_llm, of "
+        "the last two the front end alone"))] = None
 
     front_end_us: Annotated[ServiceMicroseconds, Meta(description=(
         "time of an API server process per request, before queue_base_us: rendering, checking, tokenizing; concurrent "

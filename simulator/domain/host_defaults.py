@@ -10,7 +10,12 @@ Sources, all beside accelerators:
   Qwen3-32B (vLLM 0.12, TP 2, 4 and 8 on H100, 30 closed loops of 1,024-token prompts and 512 or 1,024 outputs) took
   beyond the sum of measured kernels: 0.57 ms and 49 us. The scheduler's own part, that server on loopback: 0.24 ms and
   18 us a sequence. Asynchronous scheduling overlaps it with the accelerator.
+
+SGLang and TensorRT-LLM have front ends of the same parts (FastAPI under uvicorn, Hugging Face's tokenizers, ZeroMQ to
+the engine and back: sglang 0.5.23, srt/entrypoints/http_server.py, managers/tokenizer_manager.py; TensorRT-LLM,
+serve/openai_server.py, executor/ipc.py). Without an accelerator neither was measured: vLLM's is taken.
 """
+FRONT_ENDS_ALIKE = ("sglang", "tensorrt_llm")       # schedulers
 FRONT_END_US = {"queue_base_us": 3300.0, "queue_per_prompt_token_us": 6.0, "output_token_us": 1800.0}
 SYNCHRONOUS_US = {"iteration_us": 600.0, "sequence_us": 48.0}
 

@@ -54,6 +54,7 @@ from simulator.domain.request cimport DROPPED, PENDING, REJECTED
 from simulator.kv.tiers.hicache cimport HicacheTier
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_disaggregated cimport DECODE, PREFILL, WHOLE, SglangDisaggregated
+from simulator.scheduling.sglang_inbox cimport SglangInbox
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
 from simulator.scheduling.sglang_running cimport slack_of
@@ -67,6 +68,7 @@ from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults)
 from simulator.scheduling.sglang_defaults import completed, defaults
+from simulator.scheduling.sglang_overheads import around
 
 cdef enum:
     NOT_SCHEDULED = -1          # records.NEVER_NS
@@ -126,6 +128,8 @@ cdef class Sglang(SglangDisaggregated):
     cdef int64_t _deferrals             # passes without prompts still to be made
     cdef Budget _left                   # of the batch being formed
     cdef int64_t _known_orders          # running requests with a later order came from other replicas
+    cdef SglangInbox _inbox             # requests that no pass has read yet
+    cdef bint _had_prompts              # the last pass chose a batch with prompts
     cdef bint _had_decodes              # the running batch had requests when the last pass ended
     cdef int64_t _extended              # tokens of the last batch with prompts
     cdef bint _cuts_prompts             # a prompt that is too long is replaced by one token
@@ -143,6 +147,7 @@ cdef class Sglang(SglangDisaggregated):
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
         self.waiting = WaitingQueue(context.requests, context.demands, FIRST_COME)
+        self._inbox = SglangInbox(parameters.scheduler_recv_interval, self.waiting)
         self._queue, self._owing = SglangQueue(parameters, context, self.waiting), Owed()
         self._queue.follow(&self.failed)
         self.longest_prompt = max(self._queue.longest - SPARE_TOKENS, 1)
@@ -190,6 +195,11 @@ cdef class Sglang(SglangDisaggregated):
         free(self._waiting_on.rows)
 
     # ---- class-level answers
+
+    @staticmethod
+    def around(parameters, deployment):
+        """See Scheduler."""
+        return around(parameters, deployment)
 
     @staticmethod
     def facts(parameters):
@@ -263,12 +273,18 @@ cdef class Sglang(SglangDisaggregated):
             return REJECTED
         if self.kv.whole_blocks(text) > self.kv.num_blocks:
             return DROPPED
-        return REJECTED if not self._by_priority and self._is_queue_full() else PENDING
+        return REJECTED if not self._by_priority and not self._inbox.is_on and self._is_queue_full() else PENDING
 
     cdef inline bint _is_queue_full(self) noexcept nogil:
         return self._queue.size() >= self._most_queued
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
+        if self._inbox.is_on and not self._is_forming:
+            self._inbox.add(row)
+            return Scheduler.enqueue(self, row)
+        return self._take_in(row)
+
+    cdef int _take_in(self, int32_t row) except -1 nogil:
         cdef int32_t worst = row
         cdef bint is_full = self._is_queue_full()
         Scheduler.enqueue(self, row)
@@ -293,6 +309,14 @@ cdef class Sglang(SglangDisaggregated):
         it.text = <int32_t>self._queue.text(row)
         self._queue.adopt(row, it.text - 1)
         return self._hicache.ask(row, it.host_node, <int64_t>it.prefix + it.host, it.text - 1)
+
+    cdef int _read(self) except -1 nogil:
+        """Read the requests that have arrived since the last time."""
+        cdef int32_t i
+        for i in range(self._inbox.unread.size):
+            self._take_in(self._inbox.unread.rows[i])
+        self._inbox.unread.size = self._inbox.count = 0
+        return 0
 
     cdef int _begin_pass(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
@@ -319,7 +343,9 @@ cdef class Sglang(SglangDisaggregated):
         # the tokens processed. On a decode replica, free and retractable tokens change with each token.
         if self._role == DECODE:
             return self.failed.size + self.waiting.size + self._loaded.size == 0
-        return self._chunked < 0 and self.failed.size == 0 and self._queue.policy() != HRRN and (
+        if self.failed.size + self._inbox.unread.size > 0:
+            return False
+        return self._chunked < 0 and self._queue.policy() != HRRN and (
             self.waiting.size == 0 or (self._is_full and not self._may_preempt))
 
     cdef int repeat(self, int32_t count) except -1 nogil:
@@ -329,11 +355,26 @@ cdef class Sglang(SglangDisaggregated):
                 break
             self._ratio = max(self._ratio - self._decay, self._least_ratio)
         self._deferrals = max(self._deferrals - count, 0)
+        if self._inbox.is_on:
+            self._inbox.repeat(count)
         return Scheduler.repeat(self, count)
 
     # ---- a pass
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if not self._inbox.is_on:
+            return self._pass(batch, now_ns)
+        self._inbox.hide()
+        if self._inbox.reads(self._had_prompts):
+            self._read()
+        self._pass(batch, now_ns)
+        if self._inbox.unread.size > 0 and batch.num_entries + batch.num_members + batch.num_preempted == 0 and (
+                self.num_in_flight + self.num_standing == 0):
+            self._read()                                # the server is idle: passes follow each other until one reads
+            self._pass(batch, now_ns)
+        return self._inbox.show()
+
+    cdef int _pass(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef bint is_prefill = False, is_idle = False
         batch.start_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
@@ -363,7 +404,7 @@ cdef class Sglang(SglangDisaggregated):
             self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
         elif self._running.size + self.num_waiting() - self.failed.size + self.num_in_flight + self.num_standing == 0:
             self._ratio = self._first_ratio
-        self._had_decodes = self._decoding.size > 0
+        self._had_prompts, self._had_decodes = is_prefill, self._decoding.size > 0
         self._known_orders = self._next_order
         self._is_forming = False
         self.close(batch, 0 if self._overlaps_batches else -1)

@@ -5,6 +5,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.kv_share import OF_VLLM
+from simulator.latency.overheads.launches import EAGER_US_PER_LAYER, EagerUs
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -31,7 +32,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
                 "built",
         "structured_outputs": "SGLang has its own queue for requests that wait for grammars; that is not built",
-        "cuda_graphs": "the sizes to which SGLang pads its batches are not built"}
+        "cuda_graphs": "SGLang has cuda_graph_backend_decode and cuda_graph_backend_prefill"}
 
     max_running_requests: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "running requests; default: 512 for each longest text that the pool holds, from 2048 to 4096, and at most half "
@@ -76,11 +77,22 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "passes without prompts after each batch with prompts"))] = 0
     prefill_decode_interval_min_bs: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "fewer running requests than this end these passes"))] = 0
+    scheduler_recv_interval: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "passes"}, description=(
+        "passes from one reading of requests that have arrived to the next; a batch with prompts counts as 1000, a "
+        "server without work reads at once"))] = 1
     radix_eviction_policy: Annotated[
         Literal["lru", "lfu", "fifo", "mru", "filo", "priority", "slru"], Meta(description=(
             "order in which leaves of the tree are evicted"))] = "lru"
     disable_overlap_schedule: Annotated[bool, Meta(description=(
         "a batch is chosen when the one before it has ended, not while it executes"))] = False
+    cuda_graph_backend_decode: Annotated[Literal["full", "disabled"], Meta(description=(
+        "whole decodes as graphs, padded to SGLang's sizes where the backend times kernels; disabled: "
+        "--disable-cuda-graph"))] = "full"
+    cuda_graph_backend_prefill: Annotated[Literal["breakable", "disabled"] | None, Meta(description=(
+        "graphs of batches with prompts, broken at attention, which hide the launches of kernels; disabled: the host "
+        "launches kernels one by one, as SGLang before 0.5.10 does unless --enable-piecewise-cuda-graph is given; "
+        "default: breakable, disabled if decodes have none"))] = None
+    eager_us_per_layer: Annotated[EagerUs | None, Meta(description=EAGER_US_PER_LAYER)] = None
     ignore_eos: Annotated[bool | tuple[str, ...], Meta(description=(
         "answers have max_tokens tokens whatever the model samples: all, or those of these SLO classes; running "
         "requests are then expected to need all of them"))] = False
@@ -114,6 +126,9 @@ def faults(parameters, engine):
     if 0 < parameters.chunked_prefill_size < block_size:
         found.append(("chunked_prefill_size", f"expected at least block_size = {block_size}, found "
                       f"{parameters.chunked_prefill_size}: chunks end at whole pages"))
+    if parameters.cuda_graph_backend_decode == "disabled" and parameters.cuda_graph_backend_prefill == "breakable":
+        found.append(("cuda_graph_backend_prefill", 'expected "disabled" with cuda_graph_backend_decode = "disabled", '
+                      'found "breakable": graphs of prompts alone are not built'))
     if parameters.prefill_decode_interval_min_bs and not parameters.prefill_decode_interval:
         found.append(("prefill_decode_interval_min_bs", "goes with prefill_decode_interval"))
     return found

@@ -55,6 +55,8 @@ from msgspec import Meta
 from simulator.scheduling.base import SchedulerFacts
 from simulator.domain.kv_share import OF_VLLM
 from simulator.scheduling.engine_memory import tensorrt_llm_needs
+from simulator.latency.overheads.launches import EAGER_US_PER_LAYER, EagerUs
+from simulator.scheduling.tensorrt_llm_overheads import around
 
 
 class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +78,10 @@ class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "INFLIGHT: requests join running ones; STATIC: they begin when no request runs"))] = "INFLIGHT"
     free_gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1, description=(
         "share for KV of the memory that weights and activations leave free"))] = 0.9
+    cuda_graph_max_batch_size: Annotated[int, Meta(ge=0, le=2**20, description=(
+        "sequences of the largest decode graph, cuda_graph_config.max_batch_size; 0: no graphs, cuda_graph_config = "
+        "null, the host launches kernels one by one"))] = 128
+    eager_us_per_layer: Annotated[EagerUs | None, Meta(description=EAGER_US_PER_LAYER)] = None
 
 
 cdef struct Context:            # a prompt that may have a chunk in the batch
@@ -122,6 +128,11 @@ cdef class TensorrtLlm(InOrder):
     def __dealloc__(self):
         free(self._contexts)
         free(self._left.rows)
+
+    @staticmethod
+    def around(parameters, deployment):
+        """See Scheduler."""
+        return around(parameters, deployment)
 
     @staticmethod
     def facts(parameters):

@@ -11,7 +11,7 @@ from simulator.latency.overheads.capture import CudaGraphParameters, card_and_mo
 from simulator.latency.overheads.drafter import Drafter
 from simulator.latency.overheads.encoder import Encoder
 from simulator.latency.overheads.graphs import Graphs
-from simulator.latency.overheads.launches import Launching, launching, unpriced
+from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.towers import tower_times
@@ -73,31 +73,29 @@ def _with_graphs(parameters, deployment, model):
         raise ValueError(f"cuda_graphs: expected none, {type(model).__name__} cannot price padded batches: linear, "
                          "roofline and operators can")
     given = given or CudaGraphParameters()
-    drops = goes_without_graphs(deployment)             # torch.compile stays on then
-    mode = "none" if drops else given.mode or behaviour_of(parameters.vllm_version).graph_mode
+    mode = "none" if goes_without_graphs(deployment) else given.mode or behaviour_of(parameters.vllm_version).graph_mode
     if (given.eager_us_per_layer or 0.0) + given.piecewise_us_per_layer > 0 and deployment is None:
         raise ValueError("cuda_graphs: eager_us_per_layer and piecewise_us_per_layer need the layers of [model]")
     layers = deployment.model.num_layers if deployment is not None else 0
     drafts = _drafts(parameters)
     sizes = [] if mode == "none" else sizes_of(parameters, 1 + drafts, *card_and_model(deployment))
-    launch = _launching(given, deployment, model, mode == "none" and not drops,
-                        parameters.max_num_batched_tokens > max(sizes, default=0))
+    launch = _launching(given, deployment, model, mode == "full_decode_only"
+                        or parameters.max_num_batched_tokens > max(sizes, default=0))
     if mode == "none" and launch.us == 0 and not launch.notes:
         return model
     return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
 
 
-def _launching(given, deployment, model, is_eager, reaches_beyond) -> Launching:
+def _launching(given, deployment, model, reaches_beyond) -> Launching:
     """Return the time of launching the kernels of an iteration without graph.
 
-    is_eager : without torch.compile, as with vLLM's enforce_eager. reaches_beyond : batches may be larger than the
-        largest graph.
+    reaches_beyond : batches may be larger than the largest graph, or decodes alone have graphs.
     """
     if given.eager_us_per_layer is not None:
         return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
     if deployment is None or not (model.takes_collective and reaches_beyond):
         return Launching(0.0)       # times of whole iterations are given, or all have graphs
-    return launching(deployment) if is_eager else Launching(0.0, unpriced(deployment))
+    return launching(deployment, HOSTS["vllm"])
 
 
 def _with_adapters(lora, deployment, model):

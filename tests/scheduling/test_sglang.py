@@ -176,7 +176,7 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     ({"encoder": {}}, "engine.encoder: expected none with \"sglang\": SGLang encodes images before"),
     ({"lora": {}}, "engine.lora: expected none with \"sglang\": SGLang admits no prompt if its adapter"),
     ({"structured_outputs": {}}, "engine.structured_outputs: expected none with \"sglang\": SGLang has its own queue"),
-    ({"cuda_graphs": {}}, "engine.cuda_graphs: expected none with \"sglang\": the sizes to which")])
+    ({"cuda_graphs": {}}, "engine.cuda_graphs: expected none with \"sglang\": SGLang has cuda_graph")])
 def test_what_cannot_be_had_is_refused(tmp_path, changes, message):
     with pytest.raises(InputErrors) as caught:
         serve(tmp_path, **changes)

@@ -208,3 +208,14 @@ def test_a_card_goes_by_the_first_parts_of_its_name(capsys):
     assert experiment["hardware"]["name"] == "b200-sxm-180gb"
     assert cli.main(["from", f"{LLAMA} --max-model-len 8192", "--gpu", "h100"]) == 0
     assert capsys.readouterr().err.startswith("--gpu h100 is taken as h100-sxm-80gb; there are also h100-nvl-94gb")
+
+
+def test_the_interval_of_sglang_between_readings_is_a_key_but_of_attention_ranks(capsys):
+    line = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --scheduler-recv-interval 30"
+    status, experiment, lists = translated(capsys, line)
+    assert status == 0 and experiment["engine"]["scheduler_recv_interval"] == 30
+    assert ["--scheduler-recv-interval", "30", "engine.scheduler_recv_interval"] in lists["taken"]
+
+    status, experiment, lists = translated(capsys, f"{line} --dp-size 2 --tp-size 2 --enable-dp-attention")
+    assert status == 3 and "scheduler_recv_interval" not in experiment["engine"]
+    assert [row[0] for row in lists["not_modelled"]] == ["--scheduler-recv-interval"]

@@ -70,6 +70,7 @@ TENSORRT = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, max_
     "topology__replicas": 1, "latency__per_prefill_token_us": 100.0}
 STRUCTURED = at("engine__structured_outputs", fraction=0.5)
 LLAMA = {"model__name": "llama-3.1-8b", "hardware__name": "h100-sxm-80gb"}
+LAUNCHES = LLAMA | {"engine__eager_us_per_layer": 1e4}
 OF_ADAPTERS = {"engine__lora__adapter_mb": 50.0}
 PADS = {"latency__per_decode_token_us": 100.0}
 GROUPS = {"engine__kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 48}]}
@@ -179,6 +180,10 @@ SCHEDULERS = {
             priority_scheduling_preemption_threshold=ABSENT, num_gpu_blocks=40)),
         "prefill_decode_interval": acts(0, 5, **SGLANG),
         "prefill_decode_interval_min_bs": acts(0, 4, **SGLANG | {"engine__prefill_decode_interval": 5}),
+        "scheduler_recv_interval": acts(1, 40, **SGLANG),
+        "cuda_graph_backend_decode": acts("full", "disabled", **SGLANG | LAUNCHES),
+        "cuda_graph_backend_prefill": acts("breakable", "disabled", **SGLANG | LAUNCHES),
+        "eager_us_per_layer": acts(0.0, 1e4, **SGLANG | LAUNCHES, engine__cuda_graph_backend_prefill="disabled"),
         "radix_eviction_policy": acts("lru", "mru", **SGLANG),
         "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG),
         "routing_key": acts("slo_class", "tenant", **KEYED), "upstream_compat": acts(False, True, **SGLANG | at(
@@ -229,6 +234,8 @@ SCHEDULERS = {
         "context_chunking_policy": acts("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS",
                                         engine__enable_chunked_context=True, **TENSORRT),
         "batching_type": acts("INFLIGHT", "STATIC", **TENSORRT),
+        "cuda_graph_max_batch_size": acts(0, 64, **TENSORRT | LAUNCHES),
+        "eager_us_per_layer": acts(0.0, 1e4, **TENSORRT | LAUNCHES),
         "free_gpu_memory_fraction": acts(0.5, 0.9, "memory", **OWN_SHARE)}),
 }
 

@@ -121,6 +121,7 @@ OF_SCHEDULERS = (
     *(Conflict(Feature(f"{title} of SGLang", f"engine.{key}", (False, 0)), has.ROLES, why) for title, key, why in (
         ("bounds of the queue", "max_queued_requests", "SGLang bounds the queue of servers for whole requests alone"),
         ("mixed chunks", "enable_mixed_chunk", NEVER_BOTH), ("turns", "prefill_decode_interval", NEVER_BOTH))),
+    Conflict(has.RECV_INTERVAL, has.ROLES, "the weights of batches of such servers are not built"),
     Conflict(has.SCHEDULER, used.UNRESERVING, _why_no_takeover, "an engine has no KV transfer, or another one"),
     Conflict(has.PIPELINE, has.ROLES, "KV transfer with pipeline stages is not supported"),
     Conflict(used.KV_TIERS, has.ROLES,

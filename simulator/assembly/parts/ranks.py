@@ -59,6 +59,8 @@ class Ranks(Part):
         Conflict(used.NOT_READ, used.LOCK_STEP, "other protocols are not supported with ranks in lock step"),
         Conflict(has.ASYNC, used.LOCK_STEP_TRANSFER, "KV transfer between such ranks is not supported with it"),
         Conflict(used.NOTICED_AT_START, used.LOCK_STEP_TRANSFER, "ranks in lock step look for KV at the end of a step"),
+        Conflict(has.RECV_INTERVAL, used.LOCK_STEP,
+                 "SGLang 0.5.9 refuses it with DP attention, and later versions read by the batches of all ranks"),
         Conflict(has.INTERVAL, used.LOCK_STEP,
                  "vLLM counts the common steps of the ranks: give engine.data_parallel.prefill_schedule_interval"),
     )

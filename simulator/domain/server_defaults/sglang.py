@@ -34,6 +34,13 @@ def prefill_sizes(most: int) -> list[int]:
     return [size for size in sizes if size <= most]
 
 
+def decode_sizes(most: int) -> list[int]:
+    """Return the sequences of decode graphs without drafts, up to the largest."""
+    sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, most + 1, 32))
+    sizes = [size for size in sizes if size <= most]
+    return sizes if most in sizes else [*sizes, most]
+
+
 class Server(NamedTuple):
     """The options of a server that its static memory depends on.
 

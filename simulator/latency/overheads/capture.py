@@ -15,6 +15,7 @@ from simulator.domain.server_defaults.vllm import (
     is_gpt_oss,
 )
 from simulator.domain.vllm_versions import behaviour_of
+from simulator.latency.overheads.launches import EAGER_US_PER_LAYER
 
 Tokens = Annotated[int, Meta(ge=1, le=2**20)]
 Price = Annotated[float, Meta(ge=0, le=1e9)]
@@ -36,11 +37,7 @@ class CudaGraphParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         "captured batch sizes, ascending; empty: vLLM's own"))] = ()
     piecewise_us_per_layer: Annotated[Price, Meta(description=(
         "time per layer added to a batch with piecewise graphs"))] = 0.0
-    eager_us_per_layer: Annotated[Price | None, Meta(description=(
-        "minimum time per layer of a batch without graphs, whose kernels are launched one by one; default: with mode = "
-        "\"none\", vLLM's enforce_eager, 45.4 us per kernel of a layer if the backend composes iterations of kernels, "
-        "see latency/overheads/launches.py; else 0"))] = None
-
+    eager_us_per_layer: Annotated[Price | None, Meta(description=EAGER_US_PER_LAYER)] = None
     memory_gib: Annotated[Annotated[float, Meta(ge=0, le=1024)] | None, Meta(extra={"unit": "GiB"}, description=(
         "vLLM's estimate of the memory of the graphs, which it takes off before it counts KV blocks; its start-up log "
         "has it; 0: VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0; default: 0.29 MiB for each layer in each graph, the "

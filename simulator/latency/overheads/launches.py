@@ -3,27 +3,56 @@
 The accelerator works meanwhile, so the longer of host and accelerator time counts. A launch is a call of PyTorch or
 Triton with the Python around it in an engine's layers: far more than the few microseconds of the driver.
 
-`LAUNCH_US`: one new token of DeepSeek-V3 behind a cached prompt took SGLang 82.64 ms launched one by one, and 23.10 ms
-as a graph (sgl-project/sglang pull request 12160, October 2025): 1,821 launches as counted below at TP 8, the shared
-expert being one of the routed ones there.
+Published times of engines, by the launches counted below:
+
+- vLLM 0.28 (issue 45709 of vllm-project/vllm, June and August 2026), Qwen3-30B-A3B on 4 cards, 1,014 launches, closed
+  loops of 8 clients, TPOT less the prompts of the other seven: 31.9 us with enforce_eager and 33.1 us with
+  torch.compile on RTX 4090 D, 32.3 us with torch.compile on L20; as graphs the same iterations take 10.0 and 11.8 ms.
+- SGLang (pull request 12160 of sgl-project/sglang, October 2025): one new token of DeepSeek-V3 behind a cached prompt,
+  82.64 ms launched one by one, 23.10 ms as a graph; 1,821 launches at TP 8, the shared expert being a routed one there.
+- TensorRT-LLM (pull request 12653 of NVIDIA/TensorRT-LLM, April 2026): about 35 us from one dispatch to the next, in
+  LTX-2 on 8 cards, by its PyTorch code; none of its language models was timed.
+
+Hosts differ, too: vLLM on eight H100 has 54 us, by the throughput of a user's server (issue 9 of NetX-lab/Frontier).
 
 The counts are from the layers of vLLM 0.32.0 (vllm/model_executor/models: llama, qwen3_moe, deepseek_v2;
-layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). With torch.compile
-on, generated code launches the kernels beyond the captured sizes; no time of it has been published.
+layers/fused_moe) with `enforce_eager`, which turns torch.compile off as well (vllm/config/vllm.py). Code of
+torch.compile fuses some kernels, and takes as long all the same.
 """
 from collections import Counter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.layer_list import Layer
 
-LAUNCH_US = 45.4
+EagerUs = Annotated[float, Meta(ge=0, le=1e9)]
+EAGER_US_PER_LAYER = (
+    "minimum time per layer of a batch without graphs, with kernels launched one by one; default: 32.5 to "
+    "45.4 us per kernel of a layer, by the engine, if the backend composes iterations of kernels, see "
+    "latency/overheads/launches.py; else 0")
 NORM = 1                        # with the addition of the residual
 MLP = 3                         # up with gate, activation, down
 EXPERTS = 8                     # router, choice, two to sort, up with gate, activation, down, sum
 BESIDE = 4                      # a shared expert or MLP beside the experts, and the sum
 ALL_REDUCE = 2                  # into the shared buffer, and out of it
 ONCE = 6                        # embedding, last norm, head, gathering of logits, two to sample
+
+
+class Host(NamedTuple):
+    """The host of a published server.
+
+    launch_us : time from one launch to the next. source : engine and model, in prose.
+    """
+
+    launch_us: float
+    source: str
+
+
+# By scheduler.
+HOSTS = {"vllm": Host(32.5, "vLLM, Qwen3-30B-A3B"), "sglang": Host(45.4, "SGLang, DeepSeek-V3"),
+         "tensorrt_llm": Host(35.0, "TensorRT-LLM, LTX-2")}
 
 
 class Launching(NamedTuple):
@@ -33,27 +62,19 @@ class Launching(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def launching(deployment: Deployment) -> Launching:
+def launching(deployment: Deployment, host: Host) -> Launching:
     """Return the time to launch the counted kernels of an iteration."""
     number = num_launches(deployment)
-    us = LAUNCH_US * number
+    us = host.launch_us * number
     notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
-             f"{LAUNCH_US} us by the host of one published server (SGLang, DeepSeek-V3); measured ones go into "
-             "eager_us_per_layer"]
+             f"{host.launch_us} us by the host of a published server ({host.source}); published ones have 32 to 54, "
+             "measured ones go into eager_us_per_layer"]
     uncounted = Counter()
     for mixer, layers in deployment.model.mixers:
         uncounted[mixer.title] += layers * (mixer.launches is None)
     notes += [f"cuda_graphs: the number of kernels of the {layers} layers of {title} is unknown: their launches "
               "are not counted" for title, layers in uncounted.items() if layers]
     return Launching(us, tuple(notes))
-
-
-def unpriced(deployment: Deployment) -> tuple[str, ...]:
-    """Return the notes for kernels without a graph that torch.compile's code launches."""
-    us = LAUNCH_US * num_launches(deployment)
-    return (f"cuda_graphs: the time to launch the kernels of a batch without graph is unknown with torch.compile, and "
-            f"not counted; without torch.compile such a batch takes {us * 1e-3:.0f} ms or more. eager_us_per_layer "
-            "sets it",)
 
 
 def num_launches(deployment: Deployment) -> int:

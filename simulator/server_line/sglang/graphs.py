@@ -2,7 +2,7 @@
 import json
 from typing import Any
 
-from simulator.domain.server_defaults.sglang import prefill_sizes
+from simulator.domain.server_defaults.sglang import decode_sizes, prefill_sizes
 from simulator.server_line.facts.answers import Work
 from simulator.server_line.facts.checkpoints import Checkpoint
 
@@ -71,7 +71,7 @@ def resolve_decode_sizes(work: Work, most: int) -> None:
     if work.flag("disable_cuda_graph_padding"):
         sizes = range(1, most + 1)
     elif work.get("speculative_algorithm") is None:
-        sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, most + 1, 32))
+        sizes = decode_sizes(most)
     else:
         sizes = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
     sizes = [size for size in sizes if size <= most]

@@ -2,8 +2,8 @@
 
 Columns: id; hardware and model, names in hardware/ and models/; dtype, kv_cache_dtype (empty: as the checkpoint has
 it); tensor_parallel, data_parallel, expert_parallel; input_tokens, output_tokens (nominal), concurrency; means over the
-requests of a run, ttft_ms, tpot_ms, e2e_ms; makespan_s, throughput_tokens_per_s. At least one of the last five. Others
-are ignored.
+requests of a run, ttft_ms, tpot_ms, e2e_ms; makespan_s, throughput_tokens_per_s. At least one of the last five. Columns
+of `deployed` describe the engine. Others are ignored.
 
 Replay of a run: clients that send their next request when the last one ended, requests_per_client for each,
 lengths uniform between shortest_share of nominal and nominal, as InferenceX draws them.
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.errors import InputErrors, did_you_mean
+from simulator.study.accuracy import deployed
 from simulator.study.accuracy.case import Case
 
 LEVEL = "request"
@@ -38,7 +39,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     context_margin_tokens: Annotated[int, Meta(ge=0, le=1_000_000, description=(
         "max_model_len beyond the nominal lengths, in tokens"))] = 200
     least_max_num_seqs: Annotated[int, Meta(ge=1, le=1_000_000, description=(
-        "least max_num_seqs; else the number of clients"))] = 256
+        "least number of running requests that the engine allows; else the number of clients"))] = 256
+    most_requests: Annotated[Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description=(
+        "most requests of a run, but at least two for each client; absent: no limit"))] = None
+    stand_in: Annotated[bool, Meta(description=(
+        "vLLM's scheduler and NIXL replay the runs of any framework"))] = False
 
 
 def read(data_set) -> list[Case]:
@@ -74,7 +79,8 @@ def read(data_set) -> list[Case]:
 
 
 def _case(row: dict, parameters: Parameters, prefixes: dict[str, str], fault) -> Case | None:
-    counts = {name: _count(row, name, fault) for name in (*COUNTS, *(way for way in WAYS if row.get(way)))}
+    needed = COUNTS[1:] if deployed.is_split(row) else COUNTS
+    counts = {name: _count(row, name, fault) for name in (*needed, *(way for way in WAYS if row.get(way)))}
     texts = {name: row[name] for name in TEXTS}
     for name in (name for name, text in texts.items() if not text):
         fault(f"{name}: is empty")
@@ -85,23 +91,29 @@ def _case(row: dict, parameters: Parameters, prefixes: dict[str, str], fault) ->
         return None
     published = {name: {metric: {"mean": value} for metric, value in _means(row, prefix, fault).items()}
                  for name, prefix in prefixes.items()}
-    return Case(texts["id"], _tables(row, counts, parameters), measured, published)
+    return Case(texts["id"], _tables(row, counts, parameters, fault), measured, published)
 
 
-def _tables(row: dict, counts: dict[str, int], parameters: Parameters) -> dict:
+def _tables(row: dict, counts: dict[str, int], parameters: Parameters, fault) -> dict:
     """Return the tables of the experiment that replays a row."""
     clients, prompt, output = counts["concurrency"], counts["input_tokens"], counts["output_tokens"]
     formats = {key: row.get(key) for key in ("dtype", "kv_cache_dtype")}
-    return {
+    framework = deployed.framework_of(row, fault)
+    requests = parameters.requests_per_client * clients
+    if parameters.most_requests is not None:
+        requests = min(requests, max(parameters.most_requests, 2 * clients))
+    tables = {
         "model": {"name": row["model"], **{key: value for key, value in formats.items() if value}},
         "hardware": {"name": row["hardware"]},
-        "topology": {"tensor_parallel": counts["tensor_parallel"],
-                     **{way: counts[way] for way in WAYS if counts.get(way, 1) > 1}},
-        "engine": {"max_num_seqs": max(parameters.least_max_num_seqs, clients),
-                   "max_model_len": prompt + output + parameters.context_margin_tokens},
-        "workload": {"type": "synthetic", "num_requests": parameters.requests_per_client * clients,
+        "engine": {"max_model_len": prompt + output + parameters.context_margin_tokens, **deployed.engine_of(
+            row, framework, max(parameters.least_max_num_seqs, clients), parameters.stand_in)},
+        "workload": {"type": "synthetic", "num_requests": requests,
                      "prompt_tokens": _lengths(prompt, parameters), "output_tokens": _lengths(output, parameters),
                      "load": {"mode": "concurrency", "concurrency": clients}}}
+    if deployed.is_split(row):
+        return tables | deployed.pools_of(row, framework, parameters.stand_in, fault)
+    return tables | {"topology": {"tensor_parallel": counts["tensor_parallel"],
+                                  **{way: counts[way] for way in WAYS if counts.get(way, 1) > 1}}}
 
 
 def _lengths(nominal: int, parameters: Parameters) -> dict:

@@ -37,7 +37,7 @@ USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology
          "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
          "engine.task": "generate",
          "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
-         "model.kv_cache_dtype": "auto"}
+         "engine.scheduler_recv_interval": 1, "model.kv_cache_dtype": "auto"}
 KV_DTYPES = {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"}
 # Our key -> SGLang's key, which is also its flag.
 PLACES_OF_SGLANG = {
@@ -47,7 +47,7 @@ PLACES_OF_SGLANG = {
     **{f"engine.{key}": key for key in (
         "max_running_requests", "max_queued_requests", "chunked_prefill_size", "max_prefill_tokens",
         "prefill_max_requests", "enable_mixed_chunk", "schedule_policy", "schedule_conservativeness",
-        "enable_priority_scheduling", "prefill_decode_interval")}}
+        "enable_priority_scheduling", "prefill_decode_interval", "scheduler_recv_interval")}}
 FLAGS_OF_SGLANG = {
     "disable_radix_cache": "engine.enable_prefix_caching", "dp_size": "topology.data_parallel",
     "enable_dp_attention": "topology.data_parallel", "attn_dp_size": "topology.data_parallel",
@@ -272,6 +272,9 @@ def _say_sglang(keyed: Keyed, answer: Answer) -> None:
         keyed.keys["topology.data_parallel"] = (ranks, "given: --enable-dp-attention")
         keyed.keys["topology.tensor_parallel"] = (values["tp_size"] // ranks, "given: tp_size / attention ranks")
         keyed.keys["topology.expert_parallel"] = (values["tp_size"], "the ranks of the experts")
+        if keyed.keys.pop("engine.scheduler_recv_interval", None):
+            keyed.taken.pop("scheduler_recv_interval", None)
+            keyed.left["scheduler_recv_interval"] = "attention ranks read requests together, by all their batches"
     elif values["ep_size"] > 1:
         keyed.keys["topology.expert_parallel"] = (values["tp_size"], _comment(answer, "ep_size"))
     _say_graphs_of_sglang(keyed, answer)
