@@ -8,6 +8,7 @@ from simulator import registry
 from simulator.assembly.context import with_context_parallel, with_prompt_parallel
 from simulator.assembly.drafts import with_draft_model
 from simulator.assembly.experts import expert_pricing, with_exchange
+from simulator.assembly.residual import residual_of
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import vllm_host_us
@@ -34,7 +35,8 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     if engine.experts is not None:
         parameters = with_exchange(pool)
         pricing = expert_pricing(pool, site.deployment, arrangement)
-    model = _backend_model(site, parameters, site.deployment, readings, pricing)
+    residual = residual_of(site)
+    model = residual.around_forward(_backend_model(site, parameters, site.deployment, readings, pricing))
     host = _host(site, model)
     model.set_host(host.iteration_us, latency.resolution_us, host.sequence_us)
     if stages > 1:
@@ -45,6 +47,7 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     if site.draft is not None:
         model = with_draft_model(site, model, partial(
             _backend_model, site, latency.parameters, site.draft, readings))
+    model = residual.around_iteration(model)
     if engine.data_parallel and engine.data_parallel.padding == "sglang":
         model.pad_gathered()
     return model
@@ -130,7 +133,8 @@ def _host(site, model) -> HostParameters:
     is_known = site.backend.knows_kernels and engine.scheduler == "vllm"
     stands_in = given.defaults == "vllm" or (given.defaults is None and is_known)
     if stands_in:
-        terms = vllm_host_us(bool(getattr(engine.parameters, "async_scheduling", False))) | terms
+        overlapped = residual_of(site).covers_host or bool(getattr(engine.parameters, "async_scheduling", False))
+        terms = vllm_host_us(overlapped) | terms
     found = {name: value for name, value in terms.items() if not getattr(given, name)}
     return replace(given, defaults="vllm" if stands_in else "none", **found)
 
