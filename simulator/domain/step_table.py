@@ -65,11 +65,14 @@ class StepTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ----------
         prior_us : float64 (n,), of the latency model below. counts : float64 (n, 3), of `AXES`.
         """
-        measured_us = self.scale * prior_us + self.constant_us
+        return prior_us + self.weights(counts) * (self.measured_us(prior_us, counts) - prior_us)
+
+    def measured_us(self, prior_us: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the times as if all counts were measured, us; arguments as above."""
+        found = self.scale * prior_us + self.constant_us
         for curve, axis in zip(self.curves, counts.T, strict=True):
-            measured_us = measured_us + added_us(curve, axis)
-        measured_us = np.clip(measured_us, self.least_ratio * prior_us, self.most_ratio * prior_us)
-        return prior_us + self.weights(counts) * (measured_us - prior_us)
+            found = found + added_us(curve, axis)
+        return np.clip(found, self.least_ratio * prior_us, self.most_ratio * prior_us)
 
     def weights(self, counts: np.ndarray) -> np.ndarray:
         """Return weights of the measurements, (n,); 1: measured, 0: the prior."""

@@ -7,7 +7,7 @@ import pytest
 
 import simulator
 from simulator import cli
-from simulator.assembly.latency import latency_model
+from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.residual import prior_of
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
@@ -15,6 +15,7 @@ from simulator.domain.step_table import Curve, StepTable, Zone, read_table, writ
 from simulator.domain.step_zone import axis_knots, zone_of
 from simulator.errors import InputErrors
 from simulator.latency.linear import Linear, LinearParameters
+from simulator.latency.overheads.graphs import Graphs
 from simulator.latency.residual.model import Residual
 
 LINEAR = {"base_us": 1000.0, "per_sequence_us": 10.0, "per_prefill_token_us": 5.0, "per_decode_token_us": 0.0,
@@ -181,3 +182,21 @@ def test_a_missing_or_cut_file_is_a_fault_of_the_key(server, capsys):
     path.write_bytes(path.read_bytes()[:100])
     assert cli.main([str(file), "--set", f"latency.residual={path}"]) == 2
     assert "not a residual of `simulator calibrate`: Input data was truncated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("scope", "iteration_us", "outermost"), [
+    ("iteration", 0.0, Residual), ("forward", 600.0, Graphs)])
+def test_times_of_iterations_have_the_host_in_them_and_those_of_kernels_have_not(
+        server, scope, iteration_us, outermost):
+    file, _ = server
+    keys = {"latency.host.defaults": "vllm", "engine.async_scheduling": False, "engine.cuda_graphs.mode": "full",
+            "engine.cuda_graphs.capture_sizes": [1, 8]}
+    prior = prior_of(load_experiment(file, keys).all_pools()[0])
+    write_table(file.with_name("steps.json"), table(prior=prior, scope=scope, scale=2.0))
+    site = Site(load_experiment(file, keys | {"latency.residual": str(file.with_name("steps.json"))}).all_pools()[0])
+    made = latency_model(site)
+
+    assert host_times(site, made).iteration_us == iteration_us      # vLLM's synchronous host, host_defaults.py
+    assert type(made) is outermost
+    # a decode of one: 1,000 + 10 + 1 x 0.01 us, twice
+    assert made.predict([], [1]) == pytest.approx(2 * 1010.01e-6)

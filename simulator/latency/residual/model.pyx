@@ -106,6 +106,21 @@ cdef class Residual(EngineOverhead):
             self.model.set_stages(layers)
         EngineOverhead.set_stages(self, layers)
 
+    @property
+    def takes_padding(self):
+        """Whether the prior prices padding."""
+        return self.model.takes_padding
+
+    @property
+    def knows_kernels(self):
+        """Whether the prior times kernels."""
+        return self.model.knows_kernels
+
+    @property
+    def takes_collective(self):
+        """Whether the prior may have a collective model."""
+        return self.model.takes_collective
+
     def provenance(self) -> dict:
         """Return the provenance of the prior, the file of the residual, and iterations by place in its zone."""
         return self.model.provenance() | {"residual": {

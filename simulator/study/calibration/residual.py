@@ -14,11 +14,12 @@ import numpy as np
 
 from simulator.assembly.residual import different, prior_of
 from simulator.config.layers import read_toml
-from simulator.domain.step_table import AXES, Curve, StepTable
+from simulator.domain.step_table import AXES, StepTable, Zone
 from simulator.domain.step_zone import zone_of
 from simulator.errors import InputErrors
 from simulator.study.calibration.residual_fit import STRAIGHT, Form, fitted
 from simulator.study.calibration.step_batches import Priced
+from simulator.study.measured.write import DATASET, NOT_KNOWN, STEPS_ABOUT
 
 FILE = "steps.json"
 STIFFNESSES = {"straight": STRAIGHT, "stiff": 0.1, "supple": 0.01}
@@ -28,7 +29,8 @@ LEAST_ITERATIONS = 50
 WARM_UP, SLOW = 50, 2.0         # of the first iterations of a log, those that took so many times their prediction
 EQUAL = 1.15                    # tokens in KV of iterations with equal counts differ by less
 LEAST_EQUAL = 5
-NOTHING = Curve((0.0, 1.0), (0.0, 0.0))
+ANY_RATIO = 1e9
+NO_ZONE = Zone(((0.0, 1.0),) * 3, (0.0,) * 8)
 
 
 class Errors(NamedTuple):
@@ -111,13 +113,10 @@ def check_one_server(sets, experiments) -> None:
 
 
 def version_of(steps: Path) -> str | None:
-    """Return engine and version of a log, from dataset.toml beside it, or None."""
-    path = steps.with_name("dataset.toml")
-    if not path.is_file():
-        return None
-    about = read_toml(str(path))
-    engine, version = (about.get(name) or about.get("about", {}).get(name) for name in ("engine", "version"))
-    return version and f"{engine or 'engine'} {version}"
+    """Return engine and version of a log, as `import` wrote them, or None."""
+    path = next((each for each in map(steps.with_name, (DATASET, STEPS_ABOUT)) if each.is_file()), None)
+    about = read_toml(str(path)) if path else {}
+    return None if about.get("version", NOT_KNOWN) == NOT_KNOWN else f"{about.get('engine')} {about['version']}"
 
 
 def chosen(errors: dict[str, dict[str, Errors]]) -> str | None:
@@ -134,6 +133,12 @@ def table_of(form: Form, counts: np.ndarray, scope: str, prior: dict[str, Any], 
     """Return a form as the residual of a file, with the zone of its counts."""
     return StepTable(scope=scope, prior=prior, scale=form.scale, constant_us=form.constant_us, curves=form.curves,
                      zone=zone_of(counts), least_ratio=1.0 / most_ratio, most_ratio=most_ratio)
+
+
+def without_zone(form: Form, most_ratio: float) -> StepTable:
+    """Return a form as a residual that is for its `measured_us` alone."""
+    return StepTable(scope="iteration", prior={}, scale=form.scale, constant_us=form.constant_us, curves=form.curves,
+                     zone=NO_ZONE, least_ratio=1.0 / most_ratio, most_ratio=most_ratio)
 
 
 def table_with(table: StepTable, fit: dict[str, Any]) -> StepTable:
@@ -178,9 +183,8 @@ def _warmed_up(log: Priced, notes: list[str]) -> Priced:
     """Return a log without the slow ones of its first iterations."""
     if len(log.prior_us) <= WARM_UP:
         return log
-    form = fitted(log.prior_us, log.counts, log.duration_us, STRAIGHT)
-    table = table_of(form, log.counts, "iteration", {}, 1e9)
-    is_slow = log.duration_us > SLOW * table.predicted_us(log.prior_us, log.counts)
+    line = without_zone(fitted(log.prior_us, log.counts, log.duration_us, STRAIGHT), ANY_RATIO)
+    is_slow = log.duration_us > SLOW * line.measured_us(log.prior_us, log.counts)
     is_slow[WARM_UP:] = False
     if is_slow.any():
         notes.append(f"{log.path}: {int(is_slow.sum())} of the first {WARM_UP} iterations took more than {SLOW:g} "
@@ -217,8 +221,7 @@ def _left_out(log: Priced, group: np.ndarray, stiffness: float, most_ratio: floa
     for each in np.unique(group):
         rest = group != each
         form = fitted(log.prior_us[rest], log.counts[rest], log.duration_us[rest], stiffness)
-        table = table_of(form, log.counts, "iteration", {}, most_ratio)     # zone of all: nothing falls back
-        predicted[~rest] = table.predicted_us(log.prior_us[~rest], log.counts[~rest])
+        predicted[~rest] = without_zone(form, most_ratio).measured_us(log.prior_us[~rest], log.counts[~rest])
     return errors_of(predicted, log.duration_us)
 
 
