@@ -9,6 +9,7 @@ from simulator.assembly.context import with_context_parallel, with_prompt_parall
 from simulator.assembly.drafts import with_draft_model
 from simulator.assembly.experts import expert_pricing, with_exchange
 from simulator.assembly.kernel_engine import with_engine
+from simulator.assembly.residual import residual_of
 from simulator.domain.deployment import Deployment
 from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import FRONT_ENDS_ALIKE, vllm_host_us
@@ -36,7 +37,8 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     if engine.experts is not None:
         parameters = with_exchange(pool, own)
         pricing = expert_pricing(pool, site.deployment, arrangement)
-    model = _backend_model(site, parameters, site.deployment, readings, pricing)
+    residual = residual_of(site)
+    model = residual.around_forward(_backend_model(site, parameters, site.deployment, readings, pricing))
     host = _host(site, model)
     model.set_host(host.iteration_us, latency.resolution_us, host.sequence_us)
     if stages > 1:
@@ -47,6 +49,7 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
     if site.draft is not None:
         model = with_draft_model(site, model, partial(
             _backend_model, site, own, site.draft, readings))
+    model = residual.around_iteration(model)
     if engine.data_parallel and engine.data_parallel.padding == "sglang":
         model.pad_gathered()
     return model
@@ -132,8 +135,9 @@ def _host(site, model) -> HostParameters:
     is_known = site.backend.knows_kernels and engine.scheduler in ("vllm", *FRONT_ENDS_ALIKE)
     stands_in = given.defaults == "vllm" or (given.defaults is None and is_known)
     if stands_in:
-        terms = vllm_host_us(engine.scheduler in FRONT_ENDS_ALIKE
-                             or bool(getattr(engine.parameters, "async_scheduling", False))) | terms
+        overlaps = (residual_of(site).covers_host or engine.scheduler in FRONT_ENDS_ALIKE
+                    or bool(getattr(engine.parameters, "async_scheduling", False)))
+        terms = vllm_host_us(overlaps) | terms
     found = {name: value for name, value in terms.items() if not getattr(given, name)}
     return replace(given, defaults="vllm" if stands_in else "none", **found)
 

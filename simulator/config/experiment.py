@@ -131,6 +131,9 @@ class Latency(Section, kw_only=True):
     uncertainty_share: Annotated[Annotated[float, Meta(gt=0, lt=1)] | None, Meta(description=(
         "with uncertainty: share of the perturbed runs within an interval; default: 0.8, the 10th to the 90th "
         "percentile"))] = None
+    residual: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "steps.json of `calibrate`: measured iterations, on top of the backend and all other parts of an iteration; "
+        "absent: none"))] = None
     host: Annotated[HostParameters, Meta(description="host overheads, time outside the GPU")]
     collective: Annotated[Collective | None, Meta(description=(
         "model of collectives between accelerators; absent: the backend's own"))] = None

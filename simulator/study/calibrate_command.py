@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator.config.load import commented_toml
 from simulator.errors import number_of
+from simulator.study.calibration.calibrate_table import AUTO, REQUESTS, STEPS
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
 from simulator.study.calibration.files import check_free, hash_of_question, write_all
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-fit", dest="is_fitted", action="store_false", help="only compare, fit nothing")
     parser.add_argument("--force", action="store_true", help=(
         "take data of which the client was the bottleneck, or too much failed"))
+    parser.add_argument("--level", choices=(AUTO, STEPS, REQUESTS), help="as study.level")
     parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file, and of the experiments that it names; repeatable")
@@ -46,8 +48,9 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         Faults of the study, its experiments or its data; nothing is written.
     """
-    question = read_question(options.study, options.overrides, options.is_fitted, options.force)
-    if question.fit:
+    given = [f'study.level="{options.level}"'] if options.level else []
+    question = read_question(options.study, [*given, *options.overrides], options.is_fitted, options.force)
+    if question.fit or question.settings.residual:
         scipy_optimize()                        # missing: now, and not after hours
     folder = Path(options.out or Path("results", question.name)).absolute()
     asked = hash_of_question(question)
@@ -57,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     watch = Watch(options.stop_after)
     try:
         with watch.interrupts, Evaluations(folder, asked) as evaluations:
-            answer = Solver(question, evaluations, watch.is_over, _Progress(question, options.quiet).tell).answer()
+            progress = _Progress(question, options.quiet)
+            answer = Solver(question, folder, evaluations, watch.is_over, progress.tell).answer()
     except Stopped:
         number = watch.interrupts.signal_number
         print(f"stopped; evaluations so far are in {folder}, run again to go on", file=sys.stderr)
@@ -84,7 +88,8 @@ def validated(file: str, overrides: list[str]) -> str:
     question = read_question(file, overrides, is_forced=True)
     held = sum(each.is_held for each in question.sets)
     lines = [f"{number_of(len(question.sets), 'data set')}, {held} of them held out; "
-             f"{number_of(len(question.fit), 'key')} fitted to {question.level}"]
+             f"{number_of(len(question.fit), 'key')} "
+             f"{'and a residual ' * bool(question.settings.residual)}fitted to {question.level}"]
     by_requests = question.by_requests()
     lines.append(f"at most {question.settings.evaluations:,} simulations of each data set, for {', '.join(by_requests)}"
                  if by_requests else "no simulation is needed to fit: iterations have a closed form")

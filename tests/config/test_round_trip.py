@@ -232,7 +232,7 @@ def settle_lengths(draw, table, routing):
 
 def settle_latency(table):
     table["latency"] = {"backend": "linear"} if "model" not in table else table["latency"]
-    for key in ("uncertainty", "uncertainty_replications", "uncertainty_share"):     # of some backends, and together
+    for key in ("uncertainty", "uncertainty_replications", "uncertainty_share", "residual"):    # together; a file
         table["latency"].pop(key, None)
     settle_experts(table)
 

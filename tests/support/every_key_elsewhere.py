@@ -7,6 +7,7 @@ SHOWN_IN = {
         "latency:forest", "estimator num_estimators max_depth polynomial_degree polynomial_interaction_only "
         "k_fold_cv_splits training_seed cpu_overhead_model"),
     "latency/test_forest_cache.py": ("latency:forest", "cache_directory"),
+    "latency/test_residual.py": ("latency", "residual"),
     "latency/test_aicb.py": ("latency:aicb", "pipeline"),
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
     "latency/test_operator_prices.py": ("latency:operators", "expert_kernel without"),

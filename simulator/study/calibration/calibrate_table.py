@@ -28,6 +28,16 @@ class FitKey(Section, kw_only=True):
         "standard deviation of the prior"))] = None
 
 
+class ResidualTable(Section, kw_only=True):
+    """Measured iterations on top of the latency model, [study.residual]."""
+
+    scope: Annotated[Literal["iteration", "forward"], Meta(description=(
+        "the measured time. iteration: of the engine, as its logs have it; forward: of kernels alone, as `vllm bench "
+        "forward` has it, beside which host, graphs and other parts stay as they are"))] = "iteration"
+    most_ratio: Annotated[float, Meta(gt=1, le=1e3, description=(
+        "bound of an iteration's time over that of the latency model, and the other way round"))] = 4.0
+
+
 class CalibrateTable(Section, kw_only=True):
     """Fit an experiment to measurements, [study]."""
 
@@ -40,6 +50,9 @@ class CalibrateTable(Section, kw_only=True):
         "share of each data set that is held out, in whole blocks of 10 s; instead of held_out"))] = None
     level: Annotated[Literal["auto", "steps", "requests"], Meta(description=(
         "data of the fit: iterations (steps) or requests; auto: iterations where all its data sets have them"))] = AUTO
+    residual: Annotated[ResidualTable | None, Meta(description=(
+        "fit measured iterations on top of the latency model, and write steps.json for [latency] residual; absent: no"
+        ))] = None
     client_rtt_ms: Annotated[float, Meta(ge=0, le=1e6, description=(
         "round trip between client and server, added to simulated TTFT and E2EL"))] = 0.0
     evaluations: Annotated[int, Meta(ge=10, le=10**6, description="simulations of a fit to requests, at most")] = 300

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from msgspec import to_builtins
 
 from simulator.config.layers import Layers, Source, add_overrides, read_toml
 from simulator.config.load import plain, resolve
 from simulator.errors import InputErrors
 from simulator.study.accuracy.files import write_text
 from simulator.study.calibration.question import Question
+from simulator.study.calibration.residual import FILE as RESIDUAL
 from simulator.study.calibration.solver import Answer
 from simulator.study.measured.write import csv_text
 from simulator.study.sweep.identity import hash_of, id_of
@@ -34,6 +36,8 @@ def hash_of_question(question: Question) -> str:
     It covers keys, experiments, data, and the sources of this package.
     """
     settings = {name: getattr(question.settings, name) for name in ("fraction", "client_rtt_ms", "evaluations")}
+    if question.settings.residual is not None:
+        settings["residual"] = to_builtins(question.settings.residual)
     return hash_of({
         "settings": settings, "level": question.level, "seed": question.seed,
         "fit": {key: [each.min, each.max, each.prior, each.prior_sd] for key, each in question.fit.items()},
@@ -56,7 +60,7 @@ def check_free(folder: Path, question: str, is_fitted: bool, overwrite: bool) ->
         return
     try:
         before = json.loads(path.read_bytes())
-        is_same = before["question"] == question and bool(before["coefficients"]) == is_fitted
+        is_same = before["question"] == question and bool(before["coefficients"] or before["residual"]) == is_fitted
     except (OSError, ValueError, LookupError, TypeError):
         is_same = False
     if not is_same:
@@ -69,7 +73,9 @@ def write_all(answer: Answer, folder: Path, question: str, overrides: Iterable[s
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / PAIRS, csv_text(COLUMNS, list(_pairs(answer))))
     names = [JSON, PAIRS]
-    if answer.coefficients:
+    if answer.residual is not None:
+        names.append(RESIDUAL)
+    if answer.coefficients or answer.residual is not None:
         for name, table in calibrated_tables(answer, folder, tuple(overrides)).items():
             head = f"# {answer.question.name}: what {Path(answer.question.file).name} fitted\n"
             write_text(folder / name, head + tomli_w.dumps(table))
@@ -91,6 +97,8 @@ def content_of(answer: Answer) -> dict[str, Any]:
             "value": each.value, "low": each.interval.low, "high": each.interval.high,
             "identified": each.interval.reason is None, "reason": each.interval.reason, "level": each.level}
             for key, each in answer.coefficients.items()},
+        "residual": answer.residual and {"file": RESIDUAL, "scale": answer.residual.table.scale,
+                                         **answer.residual.table.fit},
         "objective": answer.objective, "training": answer.training, "held_out": answer.held_out,
         "transfers": answer.transfers, "notes": list(answer.notes)}
 
@@ -114,6 +122,8 @@ def calibrated_tables(answer: Answer, folder: Path, overrides: tuple[str, ...]) 
         table |= {name: resolved[name] for name in sections if name in resolved}
         for key, value in values.items():
             _set(table, key, value, resolved)
+        if answer.residual is not None:
+            _set(table, "latency.residual", RESIDUAL, resolved)
         found[CALIBRATED if number == 1 else f"calibrated-{number}.toml"] = table
     return found
 
@@ -131,7 +141,7 @@ def _base_and_sections(question: Question, experiment: str, overrides: tuple[str
     return base and os.path.join(os.path.dirname(os.path.abspath(question.file)), os.path.expanduser(base)), sections
 
 
-def _set(table: dict[str, Any], key: str, value: float, resolved: Mapping[str, Any]) -> None:
+def _set(table: dict[str, Any], key: str, value: float | str, resolved: Mapping[str, Any]) -> None:
     *path, last = key.split(".")
     if path[0] == "pools" and "pools" not in table:
         table["pools"] = resolved["pools"]

@@ -23,7 +23,7 @@ from simulator.study.calibration.data import (
     read_steps_of,
 )
 from simulator.study.calibration.fit_keys import check_bounds, read_keys
-from simulator.study.calibration.steps import LINEAR, is_fitted_to_steps
+from simulator.study.calibration.steps import LINEAR, PRICES, is_fitted_to_steps
 from simulator.study.measured.observed import PLANNED
 from simulator.study.sweep.partly import Partly, faults_of_checks
 from simulator.study.sweep.study_file import laid_over
@@ -115,7 +115,7 @@ def read_question(file: str | os.PathLike, overrides: Iterable[str] = (), is_fit
     _raise(faults)
     level = _level(file, settings, sets, experiments, fit, faults)
     doubtful = [doubt for each in sets if each.requests is not None for doubt in doubts(each.requests)]
-    notes = [ALL_COMPARED] * (settings is not given) + doubtful
+    notes = [ALL_COMPARED] * (len(_held(settings)) < len(_held(given))) + doubtful
     question = Question(file, layers.data["name"], settings, layers, fit, tuple(sets), level,
                         experiments[0].seed, tuple(notes))
     faults += _lacking(question)
@@ -172,8 +172,9 @@ def _faults_of_fit(file: str, layers: Layers, settings: CalibrateTable, found: d
     faults: list[str] = []
     found |= read_keys(file, layers, settings.fit, faults)
     yield from faults
-    if not found and not faults:
-        yield f"{file}: study.fit: missing; expected keys of [latency] with {{min, max}}; --no-fit only compares"
+    if not found and not faults and not settings.residual:
+        yield (f"{file}: study.fit: missing; expected keys of [latency] with {{min, max}}, or [study.residual]; "
+               "--no-fit only compares")
 
 
 def _held(settings: CalibrateTable) -> list[MeasuredRow]:
@@ -182,6 +183,7 @@ def _held(settings: CalibrateTable) -> list[MeasuredRow]:
 
 def _compared(settings: CalibrateTable) -> CalibrateTable:
     """Return [study] of a comparison: if all data are held out, none is: they are compared together."""
+    settings = replace(settings, residual=None)
     if len(_held(settings)) < len(settings.measured):
         return settings
     rows = tuple(replace(row, held_out=False) for row in settings.measured)
@@ -244,18 +246,28 @@ def _workload(file: Path) -> dict[str, str]:
 def _level(file: str, settings: CalibrateTable, sets: list[DataSet], experiments: list[Experiment],
            fit: Mapping[str, FitKey], faults: list[str]) -> str:
     """Return the level of the fit; collect why it cannot be the one in the file."""
+    needs_linear = settings.residual is None or any(key in PRICES for key in fit)
     others = [f'{each.name}: backend "{one.latency.backend}"' for each, one in zip(sets, experiments)
-              if not each.is_held and one.latency.backend != LINEAR]
+              if not each.is_held and one.latency.backend != LINEAR and needs_linear]
+    if settings.residual is not None:
+        faults += [f"{file}: study.residual: the experiment of {each.name} has a residual, latency.residual = "
+                   f'"{one.latency.residual}": expected none' for each, one in zip(sets, experiments)
+                   if one.latency.residual is not None]
     others += [f"{each.name}: [[pools]]" for each, one in zip(sets, experiments) if not each.is_held and one.pools]
     blind = [each.name for each in sets if not each.is_held and each.steps is None]
     if settings.level == STEPS:
         faults += [f'{file}: study.level: "steps" expects backend = "linear" and one kind of replica, whose prices '
-                   f'have a closed form, found {other}; "requests" fits any backend' for other in others]
+                   f'have a closed form, found {other}; "requests" fits any backend, and [study.residual] puts '
+                   "iterations on top of any" for other in others]
         faults += [f'{file}: study.level: "steps" expects steps.csv, which {name} has not' for name in blind]
         if fit and not any(map(is_fitted_to_steps, fit)):
             faults.append(f'{file}: study.level: "steps": iterations tell none of {", ".join(fit)}')
         return STEPS
-    is_identified = not fit or any(map(is_fitted_to_steps, fit))
+    is_identified = not fit or settings.residual is not None or any(map(is_fitted_to_steps, fit))
+    if settings.residual is not None:
+        faults += [f"{file}: study.residual: expected steps.csv, which {name} has not" for name in blind]
+        if settings.level == REQUESTS:
+            faults.append(f'{file}: study.residual: expected level "steps" or "auto", since it is fitted to iterations')
     return STEPS if settings.level == AUTO and not others and not blind and is_identified else REQUESTS
 
 

@@ -1,11 +1,13 @@
 """The result of a calibration: fitted values, their intervals, and prediction errors."""
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from simulator.assembly.latency import Readings
 from simulator.core.random_streams import RandomStreams
+from simulator.domain.step_table import write_table
 from simulator.study.calibration.blocks import blocks_of
 from simulator.study.calibration.calibrate_table import REQUESTS, STEPS
 from simulator.study.calibration.confidence import Interval, Sample, of_gaps, of_requests, of_steps
@@ -17,7 +19,9 @@ from simulator.study.calibration.newton import reach_of
 from simulator.study.calibration.objective import LEAST_MS, objective, quantile_residuals
 from simulator.study.calibration.question import DataSet, Question
 from simulator.study.calibration.replay import Counts, Replay, Replayed, check_counts, compared
+from simulator.study.calibration.residual import FILE, Fit, check_one_server, fit_residual
 from simulator.study.calibration.search import least
+from simulator.study.calibration.step_batches import priced
 from simulator.study.calibration.steps import (
     GAP,
     LINEAR,
@@ -52,6 +56,7 @@ class Answer(NamedTuple):
     coefficients : key -> value; empty for a comparison. training, held_out : as in calibration.json; held_out None:
     nothing was held out. transfers : None: not known. objective : of a fit to requests.
     replayed : of each data set, None where it has no requests. notes : warnings for the user.
+    residual : fitted to iterations; None: none was asked for.
     """
 
     question: Question
@@ -62,6 +67,7 @@ class Answer(NamedTuple):
     objective: float | None
     replayed: tuple[Replayed | None, ...]
     notes: tuple[str, ...]
+    residual: Fit | None = None
 
 
 class Solver:
@@ -69,13 +75,15 @@ class Solver:
 
     Parameters
     ----------
-    evaluations : of objectives, opened. is_over : returns whether no further simulation may start.
+    folder : for the file of a residual. evaluations : of objectives, opened.
+    is_over : returns whether no further simulation may start.
     tell : callback, called with the number of evaluations so far, and the least objective.
     """
 
-    def __init__(self, question: Question, evaluations: Evaluations, is_over: Callable[[], bool],
+    def __init__(self, question: Question, folder: Path, evaluations: Evaluations, is_over: Callable[[], bool],
                  tell: Callable[[int, float], None]):
         self._question, self._evaluations, self._is_over, self._tell = question, evaluations, is_over, tell
+        self._folder, self._fixed = folder, {}      # keys that the fit sets, besides [study.fit]: the residual
         readings, rtt_ms = Readings(), question.settings.client_rtt_ms
         self._replays = [None if each.requests is None else Replay(each, rtt_ms, readings) for each in question.sets]
         self._best = np.inf
@@ -91,6 +99,7 @@ class Solver:
         """
         question = self._question
         found = self._of_steps() if question.by_steps() else {}
+        residual = self._residual({key: each.value for key, each in found.items()})
         least_objective = None
         if question.by_requests():
             self._check({})                     # now, and not after hours of fitting
@@ -102,8 +111,9 @@ class Solver:
         _add_headlines(question.level, training, held)
         transfers = None if held is None or held["mape"] is None or training["mape"] is None \
             else held["mape"] <= MOST_TIMES_TRAINING * training["mape"]
+        notes = question.notes + tuple(self._notes(found)) + (() if residual is None else residual.notes)
         return Answer(question, {key: found[key] for key in question.fit}, training, held, transfers, least_objective,
-                      replayed, question.notes + tuple(self._notes(found)))
+                      replayed, notes, residual)
 
     def _check(self, values: Mapping[str, float]) -> tuple[Replayed | None, ...]:
         """Return the simulations of all data sets; make sure that they can be compared."""
@@ -127,6 +137,21 @@ class Solver:
             gaps = np.concatenate([np.where(each.steps.is_held, np.nan, gaps_us(each.steps)) for each in sets])
             value = gap_us(gaps, fit[GAP])
             found[GAP] = Fitted(value, of_gaps(gaps, GAP, fit[GAP], question.seed)[GAP], STEPS)
+        return found
+
+    def _residual(self, values: Mapping[str, float]) -> Fit | None:
+        """Return the residual on top of fitted values; later simulations use its file."""
+        asked = self._question.settings.residual
+        if asked is None:
+            return None
+        sets = [each for each in self._question.sets if each.steps is not None and not each.is_held]
+        experiments = [each.experiment_of(values) for each in sets]
+        check_one_server(sets, experiments)
+        logs = [priced(each.steps, one) for each, one in zip(sets, experiments, strict=True)]
+        found = fit_residual(logs, experiments[0], asked.scope, asked.most_ratio)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_table(self._folder / FILE, found.table)
+        self._fixed = {"latency.residual": str(self._folder / FILE)}
         return found
 
     def _of_requests(self, settled: Mapping[str, float]) -> tuple[dict[str, Fitted], float]:
@@ -183,7 +208,7 @@ class Solver:
     def _replay(self, replay: Replay, values: Mapping[str, float]) -> Replayed:
         if self._is_over():
             raise Stopped
-        return replay(values)
+        return replay({**values, **self._fixed})
 
     def _graded(self, values: Mapping[str, float], replayed: tuple[Replayed | None, ...],
                 is_held: bool) -> dict[str, Any] | None:
@@ -195,8 +220,8 @@ class Solver:
                 (*compared(each, times, each.requests.is_held == is_held)[metric],
                  blocks_of(each.requests.sent_s[each.requests.is_held == is_held]))
                 for each, times in zip(question.sets, replayed, strict=True) if times is not None)
-        found[STEP] = _grade(_steps_of(each, values, is_held) for each in question.sets
-                             if each.steps is not None and _is_priced(each, values))
+        found[STEP] = _grade(_steps_of(each, {**values, **self._fixed}, is_held) for each in question.sets
+                             if each.steps is not None and _is_priced(each, {**values, **self._fixed}))
         if all(each is None for each in found.values()):
             return None
         counts = [times.counts for each, times in zip(question.sets, replayed, strict=True)
@@ -223,13 +248,16 @@ class Stopped(Exception):
 def _is_priced(data_set: DataSet, values: Mapping[str, float]) -> bool:
     """Return whether the durations of iterations follow from their counts and prices."""
     experiment = data_set.experiment_of(values)
-    return experiment.latency.backend == LINEAR and not experiment.pools
+    return (experiment.latency.backend == LINEAR or experiment.latency.residual is not None) and not experiment.pools
 
 
-def _steps_of(data_set: DataSet, values: Mapping[str, float], is_held: bool):
-    steps = data_set.steps
+def _steps_of(data_set: DataSet, values: Mapping[str, Any], is_held: bool):
+    steps, experiment = data_set.steps, data_set.experiment_of(values)
     rows = steps.is_held == is_held
-    predicted = predicted_us(steps, prices_in(data_set.experiment_of(values)))
+    if experiment.latency.residual is not None:
+        found = priced(steps, experiment)
+        return found.duration_us[rows] / US_PER_MS, found.prior_us[rows] / US_PER_MS, found.blocks[rows]
+    predicted = predicted_us(steps, prices_in(experiment))
     starts = np.where(np.isfinite(steps.columns["start_s"]), steps.columns["start_s"],
                       np.cumsum(steps.duration_us) / US_PER_S)
     return steps.duration_us[rows] / US_PER_MS, predicted[rows] / US_PER_MS, blocks_of(starts[rows])

@@ -17,6 +17,8 @@ def text_of(answer: Answer) -> str:
         parts.append(_table(_values(answer)))
         parts += ["\n".join(f"* not identified: {key}: {each.interval.reason}"
                             for key, each in answer.coefficients.items() if each.interval.reason is not None)]
+    if answer.residual is not None:
+        parts.append("\n".join(residual_lines(answer)))
     parts.append(_table(_errors(answer)))
     return "\n\n".join(filter(None, parts))
 
@@ -31,9 +33,22 @@ def verdict_of(answer: Answer) -> list[str]:
         of = "training" if answer.coefficients else "the others"
         lines = [f"held out: MAPE of {what} {_percent(answer.held_out['mape'])}, median "
                  f"{_percent(answer.held_out['median_ape'])}; {of}: {_percent(answer.training['mape'])}"]
-    if answer.transfers is False and answer.coefficients:
+    if answer.transfers is False and (answer.coefficients or answer.residual):
         lines.append("does not transfer: the held-out error is more than twice that of training")
     return lines
+
+
+def residual_lines(answer: Answer) -> list[str]:
+    """Return the errors of a residual, of its prior, and the noise of the data."""
+    facts = answer.residual.table.fit
+    rows = [["residual of iterations", "n", "MAPE", "median", "bias", "sum"]]
+    rows += [[title, f"{found['iterations']:,}", *(_percent(found[name], sign) for name, sign in (
+        ("mape", ""), ("median_ape", ""), ("bias", "+"), ("of_sum", "+")))] for title, found in (
+            ("latency model alone", facts["prior"]), ("with the residual", facts["fitted"]),
+            ("blocks left out in turn", facts["left_out"].get("inside")),
+            ("loads left out", facts["left_out"].get("other_load")),
+            ("noise: iterations of equal counts", facts["noise"])) if found]
+    return [_table(rows), f"{facts['shape']} curves; latency model x {answer.residual.table.scale:.4g}"]
 
 
 def _values(answer: Answer) -> Iterable[list[str]]:

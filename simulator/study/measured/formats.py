@@ -5,14 +5,17 @@ from typing import NamedTuple
 from simulator.errors import InputErrors
 from simulator.study.measured import (
     aiperf,
+    forward_pass,
     guidellm,
     inference_perf,
     llmservingsim,
     observed,
     requests_csv,
+    sglang_log,
     step_log,
     tracev2,
     vllm_bench,
+    vllm_forward,
 )
 from simulator.study.measured.record import Measured
 from simulator.study.measured.source import Source
@@ -35,9 +38,11 @@ def _steps_alone(source: Source) -> list[Measured]:
 
 FORMATS = (
     *(Format(module.NAME, module.recognises, module.read) for module in (
-        vllm_bench, guidellm, inference_perf, aiperf, llmservingsim, requests_csv, tracev2, observed, step_log)),
+        vllm_bench, guidellm, inference_perf, aiperf, llmservingsim, requests_csv, tracev2, observed, step_log,
+        vllm_forward, forward_pass)),
     Format(observed.STEPS_NAME, observed.recognises_steps, _steps_alone),
-    Format(step_log.PRINTED_NAME, step_log.recognises_printed, step_log.read_printed))
+    Format(step_log.PRINTED_NAME, step_log.recognises_printed, step_log.read_printed),
+    Format(sglang_log.NAME, sglang_log.recognises, sglang_log.read))
 
 
 def read(source: Source) -> list[Measured]:

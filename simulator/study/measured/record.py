@@ -17,6 +17,8 @@ STEP_COLUMNS = (
     "context_tokens",       # in KV, of all sequences in the batch, after it
     "running",              # requests in the engine, when it was scheduled
     "waiting",
+    "prefill_context_tokens",   # in KV before it, of the sequences that compute prompts; part of context_tokens
+    "kv_cache_usage",       # used share of the KV cache, 0 to 1
 )
 Row = dict[str, Any]        # column -> value; None or missing: not measured
 

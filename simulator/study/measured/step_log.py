@@ -19,7 +19,9 @@ COUNTS = dict.fromkeys(("n_reqs", "n_prefill_reqs", "prefill_tokens", "decode_to
                         "waiting"), int)
 PRINTED = re.compile(
     r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, (\d+) generation "
-    r"tokens, iteration elapsed time: ([\d.]+) ms")
+    r"tokens, iteration elapsed time: ([\d.]+) ms( \(dummy\))?(?:, \w+ KV cache usage: ([\d.]+)%)?"
+    r"(?:, encoder inputs: (\d+))?")
+VERSION = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)|vLLM API server version (\S+)")
 LOOKED_AT = 2**16       # bytes, searched for such a line
 
 
@@ -78,19 +80,31 @@ def recognises_printed(source: Source) -> bool:
 
 def read_printed(source: Source) -> list[Measured]:
     """Return the iterations that vLLM printed; other lines are ignored."""
-    steps = [_printed(match) for match in PRINTED.finditer(source.data.decode())]
-    cut = source.data.decode().count("Iteration(") - len(steps)
-    notes = ["its lines have no time: iterations of warming up are among them, and gaps between them are not known.",
-             "context of sequences is not in it: what a token of context costs cannot be told."]
+    text = source.data.decode()
+    versions = list(dict.fromkeys(first or second for first, second in VERSION.findall(text)))
+    if len(versions) > 1:
+        raise InputErrors([f"{source.path}: lines of several versions: {', '.join(versions)}: split the file"])
+    matches = list(PRINTED.finditer(text))
+    steps = [_printed(match) for match in matches if not match[7] and not int(match[9] or 0)]
+    notes = ["its lines have no time: iterations of warming up are among them, and gaps between them are not known."]
+    if not any("kv_cache_usage" in step for step in steps):
+        notes.append("context of sequences is not in it: what a token of context costs cannot be told.")
+    cut = text.count("Iteration(") - len(matches)
     if cut:
         notes.append(f"{counted(cut, 'line')} with \"Iteration(\" could not be read, and were left out.")
-    return [Measured(source.stem, [], steps, tuple(notes), {"engine": "vLLM"})]
+    if len(steps) < len(matches):
+        notes.append(f"{counted(len(matches) - len(steps), 'line')} of dummy iterations or of encoders were left out.")
+    if not steps:
+        raise InputErrors([f"{source.path}: no iteration is left of {counted(len(matches), 'line')}"])
+    about = {"engine": "vLLM"} | ({"version": versions[0]} if versions else {})
+    return [Measured(source.stem, [], steps, tuple(notes), about)]
 
 
 def _printed(match: re.Match) -> Row:
     _, prefills, prompt_tokens, decodes, decode_tokens = map(int, match.groups()[:5])
-    return {"duration_s": float(match[6]) / 1e3, "num_sequences": prefills + decodes, "num_prefills": prefills,
-            "prefill_tokens": prompt_tokens, "decode_tokens": decode_tokens}
+    row = {"duration_s": float(match[6]) / 1e3, "num_sequences": prefills + decodes, "num_prefills": prefills,
+           "prefill_tokens": prompt_tokens, "decode_tokens": decode_tokens}
+    return row if match[8] is None else row | {"kv_cache_usage": float(match[8]) / 100}
 
 
 def _warmup_end(source: Source) -> tuple[tuple[str, ...], Decimal]:

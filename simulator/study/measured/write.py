@@ -1,4 +1,4 @@
-"""Measurements as files: observed.csv, steps.csv, dataset.toml."""
+"""Measurements as files: observed.csv, steps.csv, dataset.toml or steps.toml."""
 import csv
 import hashlib
 import io
@@ -13,6 +13,7 @@ from simulator.study.accuracy.files import write_text
 from simulator.study.measured.record import REQUEST_COLUMNS, STEP_COLUMNS, Measured, Row
 
 REQUESTS, STEPS = "observed.csv", "steps.csv"
+STEPS_ABOUT = "steps.toml"      # engine and version of iterations without requests
 NOT_KNOWN = "not known"
 # Keys of dataset.toml for the provenance of measurements.
 ABOUT = ("measured", "machine", "engine", "version", "date", "source", "licence")
@@ -30,7 +31,7 @@ def check_free(folder: Path, overwrite: bool) -> None:
     InputErrors
         Some are there, and may not be replaced.
     """
-    taken = [name for name in (REQUESTS, STEPS, DATASET) if (folder / name).exists()]
+    taken = [name for name in (REQUESTS, STEPS, DATASET, STEPS_ABOUT) if (folder / name).exists()]
     if taken and not overwrite:
         raise InputErrors([f"{folder / taken[0]}: exists; --overwrite replaces it, --out chooses another directory"])
 
@@ -51,7 +52,11 @@ def write(found: Measured, folder: Path, about: Mapping[str, str]) -> list[str]:
     if found.steps:
         write_text(folder / STEPS, csv_text(STEP_COLUMNS, found.steps))
         names.append(STEPS)
-    for name in {REQUESTS, STEPS, DATASET} - set(names):     # of an earlier import into this folder
+        facts = {**found.about, **about}
+        if not found.requests and "version" in facts:
+            write_text(folder / STEPS_ABOUT, tomli_w.dumps(facts))
+            names.append(STEPS_ABOUT)
+    for name in {REQUESTS, STEPS, DATASET, STEPS_ABOUT} - set(names):     # of an earlier import into this folder
         (folder / name).unlink(missing_ok=True)
     return names
 

@@ -301,9 +301,9 @@ def test_what_vllm_prints_has_no_times(read):
 
     assert name == "vLLM's iteration log"
     assert found.steps[0] == {"duration_s": 0.03403, "num_sequences": 3, "num_prefills": 1, "prefill_tokens": 34,
-                              "decode_tokens": 2}
+                              "decode_tokens": 2, "kv_cache_usage": 0.002}
     assert len(found.steps) == 2
-    assert found.notes[2] == '1 line with "Iteration(" could not be read, and were left out.'
+    assert found.notes[1] == '1 line with "Iteration(" could not be read, and were left out.'
 
 
 def test_what_is_no_format_is_refused(read):
