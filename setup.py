@@ -67,6 +67,7 @@ class BuildExtensions(build_ext):
         super().finalize_options()
         if not self.inplace:
             self.extensions = [each for each in self.extensions if each.name.startswith("simulator.")]
+            shutil.rmtree(Path(self.build_lib, "tests"), ignore_errors=True)    # an earlier build in place was here
 
     def run(self):
         from Cython.Build import cythonize
