@@ -1,4 +1,4 @@
-"""Build every simulator/**/*.pyx in one of the modes below, SIM_BUILD=release|debug|coverage|sanitize."""
+"""Build the compiled modules in one of the modes below, SIM_BUILD=release|debug|coverage|sanitize."""
 import os
 import shutil
 import sysconfig
@@ -13,8 +13,8 @@ from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
 MODE = os.environ.get("SIM_BUILD", "release")
-EVERYTHING = "simulator/**/*.pyx"
-ONLY = os.environ.get("SIM_ONLY", EVERYTHING)               # a glob: build these modules alone
+EVERYTHING = ("simulator/**/*.pyx", "tests/support/*.pyx")     # the latter in place only: a wheel carries no tests
+ONLY = os.environ.get("SIM_ONLY")                           # a glob: build these modules alone
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
@@ -62,6 +62,12 @@ class BuildExtensions(build_ext):
     def initialize_options(self):
         super().initialize_options()
         self.parallel = JOBS
+
+    def finalize_options(self):
+        super().finalize_options()
+        if not self.inplace:
+            self.extensions = [each for each in self.extensions if each.name.startswith("simulator.")]
+            shutil.rmtree(Path(self.build_lib, "tests"), ignore_errors=True)    # an earlier build in place was here
 
     def run(self):
         from Cython.Build import cythonize
@@ -113,8 +119,7 @@ class BuildExtensions(build_ext):
 
         chosen, old = {source for each in self.extensions for source in each.sources}, []
         tree = create_dependency_tree()
-        for source in sorted(map(str, ROOT.glob(EVERYTHING)) if ONLY != EVERYTHING else ()):
-            source = os.path.relpath(source, ROOT)
+        for source in map(str, sources(EVERYTHING) if ONLY else ()):
             generated = (folder / source).with_suffix(".c")
             if source not in chosen and generated.exists():
                 headers = (each for each in tree.all_dependencies(source) if each.endswith(".pxd"))
@@ -153,12 +158,17 @@ class BuildPython(build_py):
         return set(names) - own if Path(folder) == ROOT / "configs" else {"__pycache__"} & set(names)
 
 
+def sources(globs):
+    """Return the sources that match any of the globs, in order."""
+    return sorted(path.relative_to(ROOT) for each in globs for path in ROOT.glob(each))
+
+
 def extensions():
     """Return the modules to build: all of them, or those that match SIM_ONLY."""
     if MODE not in MODES:
         raise SystemExit(f'SIM_BUILD: no build mode "{MODE}"; choose one of {", ".join(MODES)}')
-    sources = sorted(path.relative_to(ROOT) for path in ROOT.glob(ONLY))
-    modules = [Extension(".".join(source.with_suffix("").parts), [str(source)]) for source in sources]
+    modules = [Extension(".".join(source.with_suffix("").parts), [str(source)])
+               for source in sources((ONLY,) if ONLY else EVERYTHING)]
     return [*modules, Extension(SHARED, [SHARED.replace(".", "/") + ".c"])]
 
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from simulator import __version__, registry
 from simulator.errors import InputErrors, OutputError, faults_of, nearest
 from simulator.not_built import NotBuilt
+from simulator.study.argument_types import whole_number
 
 DONE, PROGRAM_FAULT, INPUT_FAULT = 0, 1, 2
 SIGNAL = 128                    # + its number
@@ -295,19 +296,13 @@ def _add_run(commands) -> None:
     run.add_argument("--overwrite", action="store_true", help="replace complete results")
     run.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
     run.add_argument("--report", action="store_true", help="also write report.html into the results (extra `report`)")
-    run.add_argument("--threads", type=_threads, metavar="N",
+    run.add_argument("--threads", type=whole_number, metavar="N",
                      help="number of threads to simulate independent replicas; default: all cores; the results do "
                           "not depend on it")
     run.add_argument("--dask", metavar="PLACE", help=(
         "simulate independent replicas on Dask workers (extra `dask`): local, a scheduler's address as "
         "tcp://host:8786, or its JSON file; the results do not depend on it"))
-    run.add_argument("--parts", type=_threads, metavar="N", help="with --dask: maximum number of parts")
-
-
-def _threads(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return int(text)
+    run.add_argument("--parts", type=whole_number, metavar="N", help="with --dask: maximum number of parts")
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:

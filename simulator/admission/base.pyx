@@ -1,9 +1,4 @@
 """Base of all admission policies: whether a request is let in."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.admission.class_table cimport ClassTable
-from simulator.domain.request cimport Demand, Request
-
 from typing import Any
 
 import msgspec

@@ -1,9 +1,7 @@
 """Priority and target of each request's SLO class, looked up by the codes of the workload."""
 cimport cython
-from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS, ns_from_ms
-from simulator.domain.request cimport Demand
 
 import numpy as np
 

@@ -1,14 +1,11 @@
 """The queue of admitted requests until a replica can take them: lines of SLO classes in bands of priority."""
 cimport cython
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from simulator.admission.class_table cimport ClassTable
-from simulator.admission.tenant_flows cimport TenantFlows
 from simulator.core.clock cimport NEVER_NS, ns_from_s
 from simulator.core.errors cimport broken
-from simulator.core.index_list cimport NONE, IndexLinks, new_list
+from simulator.core.index_list cimport NONE, new_list
 
 import numpy as np
 

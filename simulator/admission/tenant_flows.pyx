@@ -1,12 +1,9 @@
 """Waiting requests of each tenant, and the next tenant: one flow for each tenant and SLO class."""
 cimport cython
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from simulator.admission.tenant_ring cimport TenantRing
 from simulator.core.errors cimport broken
-from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
-from simulator.domain.request cimport Demand
+from simulator.core.index_list cimport NONE, new_list
 
 import numpy as np
 

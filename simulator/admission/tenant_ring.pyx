@@ -1,6 +1,5 @@
 """A set of small integers that finds its next member, as a tree of bit words."""
 cimport cython
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.arithmetic cimport lowest_bit

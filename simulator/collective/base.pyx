@@ -1,5 +1,4 @@
 """Base of all collective models: duration of collective operations among the accelerators of a replica."""
-from libc.stdint cimport int64_t
 
 
 cdef class CollectiveModel:

@@ -1,8 +1,7 @@
 """The collectives of an iteration, priced together by the number of its tokens."""
 cimport cython
-from libc.stdint cimport int64_t
 
-from simulator.collective.base cimport DATA, PIPELINE, CollectiveModel, Questions
+from simulator.collective.base cimport DATA, PIPELINE, CollectiveModel
 
 from simulator.collective.groups import GROUPS, KINDS
 

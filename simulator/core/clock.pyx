@@ -1,6 +1,5 @@
 """Conversions between int64 nanoseconds and the units of the borders."""
 from libc.math cimport llround
-from libc.stdint cimport int64_t
 
 globals()["NEVER_NS"] = NEVER_NS        # as a statement would read, the C constant could not be given to Python
 

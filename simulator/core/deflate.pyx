@@ -1,5 +1,5 @@
 """A zlib stream of byte planes."""
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, uint16_t
 from libc.string cimport memcpy, memset
 
 from simulator.core.huffman cimport END_OF_BLOCK, NUM_LITERALS, Code, OwnCode, make_code, reversed_bits

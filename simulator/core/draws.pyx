@@ -1,5 +1,4 @@
 """Random numbers for compiled code: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-from libc.stdint cimport uint64_t
 cimport cython
 
 import numpy as np

@@ -1,9 +1,8 @@
 """The global event queue."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
 from simulator.core.errors cimport broken
-from simulator.core.heap cimport Event, grow, in_order, sift_down, sift_up
+from simulator.core.heap cimport grow, in_order, sift_down, sift_up
 
 
 cdef class EventQueue:

@@ -1,9 +1,8 @@
 """In which iteration each decoding sequence ends."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.errors cimport broken
-from simulator.core.heap cimport Keyed, RowHeap, in_order, sift
+from simulator.core.heap cimport in_order, sift
 
 
 cdef class FinishHeap:

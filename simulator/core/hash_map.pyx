@@ -1,5 +1,4 @@
 """A map from 64-bit hashes to indices."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken, out_of_memory

@@ -1,5 +1,4 @@
 """A Huffman code for the bytes of a plane, with the bits that deflate gives it."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memset
 
 cdef enum:

@@ -1,10 +1,9 @@
 """Indices in order of three keys: the waiting queue under priority scheduling, the next change of each transfer."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from simulator.core.errors cimport broken
-from simulator.core.heap cimport Placed, grow, in_order, sift, sift_up
+from simulator.core.heap cimport grow, in_order, sift, sift_up
 from simulator.core.memory cimport resize
 
 

@@ -1,5 +1,4 @@
 """Doubly linked lists of indices that share one array of links."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
 from simulator.core.errors cimport broken

@@ -1,6 +1,5 @@
 """Sums over the last stretch of time, which moves on in slices."""
 from libc.math cimport fabs
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.errors cimport broken

@@ -1,5 +1,4 @@
 """The least of many small counts, and the indices that have it: indices sorted by their counts."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken

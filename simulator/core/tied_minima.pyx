@@ -4,7 +4,6 @@ A change walks straight up and stops where nothing changes; one walk down finds 
 the least loaded replica, any among equals, pays only for the replicas that changed.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken

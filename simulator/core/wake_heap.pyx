@@ -3,7 +3,6 @@
 A tournament rather than an indexed heap: it needs no map from replica to position, a change walks straight up, the
 first is known without a search, the second has lost to it on its way up, and equal times fall to the lowest index.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.clock cimport NEVER_NS

@@ -1,6 +1,5 @@
 """A weighted sample of integers, kept whole: exact mean, deviation and ranks."""
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 
 from simulator.core.memory cimport resize

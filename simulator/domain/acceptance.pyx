@@ -4,7 +4,6 @@ A draw depends on seed, request and step alone, so that neither the order of rep
 it.
 """
 from libc.math cimport ceil
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 

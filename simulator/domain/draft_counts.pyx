@@ -4,11 +4,8 @@ Steps are counted as vLLM counts them: before a text is cut at its end, so that 
 without the dummy drafts that pad some admissions. Source: vllm-project/vllm, vllm/v1/spec_decode/metrics.py,
 SpecDecodingStats; vllm/v1/core/sched/scheduler.py, update_from_output.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
-
-from simulator.domain.acceptance cimport Acceptance
 
 
 @cython.final

@@ -3,11 +3,7 @@
 A position has one draw, however often it is drafted, and whichever other requests are served.
 """
 from libc.math cimport ceil
-from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
-
-from simulator.core.draws cimport mix
-from simulator.domain.request cimport Demand
 
 
 @cython.final

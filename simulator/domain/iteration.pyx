@@ -1,9 +1,7 @@
 """One iteration: the memory of a batch."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.memory cimport resize
-from simulator.domain.batch cimport Chunk
 
 
 cdef int reserve_batch(Batch* batch, int32_t num_stages) except -1:

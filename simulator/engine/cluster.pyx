@@ -4,7 +4,7 @@ Between two arrivals at a replica nothing outside can affect it, so it is advanc
 it. A router that reads the state of replicas couples them: then a heap of wake times gives the replicas that act before
 each event, and they act in order of time.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
@@ -13,14 +13,13 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport out_of_memory
 from simulator.core.event_queue cimport Event
 from simulator.core.memory cimport prefetch
-from simulator.domain.request cimport COMPLETED, REJECTED, RUNNING, TIMED_OUT, WAITING, Demand, Request
+from simulator.domain.request cimport COMPLETED, REJECTED, RUNNING, TIMED_OUT, WAITING
 from simulator.domain.tables cimport ReplicaRow
 from simulator.domain.journey cimport LEG_COMPLETED, LEG_ENDED, NO_REPLICA
-from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport (
     ADMIT, ARRIVAL, DISPATCH, ENCODE, ENCODERS, ENQUEUE, EXPIRE, FRONT_END, LEASE, RECALL, ROUTE, SAMPLE, TIME_OUT,
     TRANSFER)
-from simulator.engine.fleet.fleet cimport TICK, Fleet
+from simulator.engine.fleet.fleet cimport TICK
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.chunk_store cimport ChunkStore

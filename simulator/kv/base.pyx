@@ -1,5 +1,5 @@
 """The KV cache of a replica: the base of all implementations."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 

@@ -4,17 +4,13 @@ Unlike vLLM's (see paged.pyx): all freed blocks go to the back of the free list,
 same text a lookup finds the one cached last; once a block is reused, its hash finds nothing any more, even if another
 block holds that text. A lookup may find a prompt whole. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/cache.go.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 cimport cython
 
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport blocks_for
-from simulator.kv.block_pool cimport BlockPool, Table
-from simulator.kv.cache_log cimport CacheLog
-from simulator.kv.content cimport Content, Cursor
+from simulator.kv.content cimport Content
 from simulator.kv.mirror cimport ABSENT, BELOW, HELD, IS_PUT_OFF, NO_WAIT, Place
 from simulator.kv.returning cimport key_of
 

@@ -1,4 +1,12 @@
-"""KV blocks as BLIS keeps them, with records only for blocks that a lookup may find."""
+"""KV blocks as BLIS keeps them, with the bookkeeping of `SparseKV`: the decisions of `BlisKV`.
+
+Reusing a block removes its hash from the prefix cache, even if another block holds that text. So, unlike vLLM's, reuse
+and caching are done in the order of the running list, within an iteration too.
+
+Private text is a number of blocks only while its request runs for the first time: no earlier copy of it exists, so no
+reuse can remove its hash. When the request stops running and may come back, its blocks get records and hashes like
+those of shared text, and so do all blocks that it fills from then on.
+"""
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 cimport cython
 
@@ -13,6 +21,11 @@ cdef class SparseBlisKV(SparseKV):
 
     num_blocks, block_size, content : as for SparseKV.
     """
+
+    cdef Members _takers        # the whole bulk-decode cohort, by the phase in which a member needs a block
+    cdef int32_t _next_taker    # slot: the next member that step_before gives a block; -1: none
+    cdef int32_t _last_taker    # slot: the last member that needs a block in this iteration; meaningless without one
+    cdef int32_t _num_takers    # members that still need a block in this iteration
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, Content content):
         self.finds_outputs = True       # outputs of a request that was preempted are in the prefix cache, too

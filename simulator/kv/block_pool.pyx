@@ -1,12 +1,9 @@
 """The blocks of a replica, their free queue, and the block tables of its sequences."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache
-from simulator.kv.content cimport Content
-from simulator.kv.prefix_cache cimport PRIVATE, Block
+from simulator.kv.prefix_cache cimport PRIVATE
 
 cdef enum:
     FIRST_RECORDS = 8           # doubled until there is one record for each block

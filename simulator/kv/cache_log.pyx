@@ -1,5 +1,4 @@
 """The hashes that enter and leave a prefix cache, or a level of a tier, for a follower outside the replica."""
-from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 cimport cython
 

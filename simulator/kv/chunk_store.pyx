@@ -1,7 +1,4 @@
 """Stores beyond the blocks of a replica that keep KV of texts under hashes: the base, which holds nothing."""
-from libc.stdint cimport int64_t, uint64_t
-
-from simulator.kv.cache_log cimport CacheLog
 
 
 cdef class ChunkStore:

@@ -1,10 +1,10 @@
 """The content of the blocks of a request's text, as a chain of 64-bit hashes."""
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.stdlib cimport calloc, free, realloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.domain.request cimport Demand, Item, Request, Segment, output_stream, own_stream
+from simulator.domain.request cimport output_stream, own_stream
 
 cdef extern from *:
     """

@@ -4,14 +4,12 @@ Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py; vllm/v1/core/sched/s
 _try_schedule_encoder_inputs and _free_encoder_inputs. Where another replica encodes: its path for an ECConnector that
 has all items, external_load_encoder_input.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.index_list cimport new_list
 from simulator.core.row_list cimport add_row
-from simulator.domain.request cimport Item
 
 import numpy as np
 

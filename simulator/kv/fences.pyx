@@ -1,9 +1,7 @@
 """Blocks of requests that have ended while a tier still reads them."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 
 

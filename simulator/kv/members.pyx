@@ -1,5 +1,4 @@
 """Members of the bulk-decode cohort, for caches that give their blocks one by one."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 

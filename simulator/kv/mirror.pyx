@@ -1,5 +1,4 @@
 """A copy in host memory of the blocks that a replica fills: the base of all mirrors, which holds nothing."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef class Mirror(KVTier):

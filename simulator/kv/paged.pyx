@@ -8,18 +8,17 @@ are cached when they are allocated, before they are computed: a request admitted
 Text that only its own request could hit again (see content.pxd) is not hashed and not listed in the prefix cache: its
 blocks carry a hash made from row and block number, and `ReturningBlocks` finds them after a preemption.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.kv.base cimport blocks_for
-from simulator.kv.block_pool cimport BlockPool, Table
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.fences cimport Fences
-from simulator.kv.members cimport Member, Members
-from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
-from simulator.kv.returning cimport ReturningBlocks, private_hash
+from simulator.kv.members cimport Member
+from simulator.kv.prefix_cache cimport PRIVATE, Block
+from simulator.kv.returning cimport private_hash
 
 
 @cython.final

@@ -1,11 +1,9 @@
 """The prefix cache: chained hashing, with the links inside the blocks."""
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.kv.content cimport Content, Cursor
 
 
 @cython.final

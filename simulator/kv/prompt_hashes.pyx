@@ -1,8 +1,7 @@
 """The hashes of the blocks at the beginning of a prompt, for lookups in caches."""
-from libc.stdint cimport int32_t, uint64_t
 from libc.string cimport memcpy
 
-from simulator.kv.content cimport Content, Cursor
+from simulator.kv.content cimport Cursor
 
 
 cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t num_blocks, uint64_t* hashes,

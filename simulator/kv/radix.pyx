@@ -3,15 +3,14 @@
 Source: sglang 0.5.23, mem_cache/unified_radix_cache.py (checkpoint_into_tree, evict_for_alloc), mem_cache/common.py
 (release_kv_cache) and mem_cache/allocation.py.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.radix_host cimport HostTree
-from simulator.kv.radix_tree cimport BY_PRIORITY, FIFO, FILO, LFU, LRU, MRU, SLRU, RadixTree
+from simulator.kv.radix_tree cimport BY_PRIORITY, FIFO, FILO, LFU, LRU, MRU, SLRU
 
 cdef enum:
     FEWEST_LOADED = 10          # tokens: fewer are computed anew; load_back_threshold of init_hicache

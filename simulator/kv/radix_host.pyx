@@ -15,14 +15,13 @@ components/full.py. Its rules:
   of the whole tree, in the same order of the policy. A locked node is not evicted from either.
 - Text that is computed again while it is in host memory alone is on the accelerator again, in pages of its own.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.index_list cimport new_list
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
-from simulator.kv.radix_tree cimport Node, RadixTree
+from simulator.kv.radix_tree cimport Node
 
 import msgspec
 

@@ -6,7 +6,7 @@ and when; how a split divides a node's state between its halves; the order in wh
 Time counts the events of the tree. A match gives its whole path one time, parents slightly less than their children:
 times are multiples of 2**20, less the number of steps from the end.
 """
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 

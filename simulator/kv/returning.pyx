@@ -1,12 +1,9 @@
 """Blocks that preempted requests left behind and may find again."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
-from simulator.kv.prefix_cache cimport Block
 
 
 @cython.final

@@ -1,16 +1,14 @@
 """KV blocks with records only for blocks that a lookup may find."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_beyond, blocks_for
+from simulator.kv.base cimport blocks_beyond, blocks_for
 from simulator.kv.cache_log cimport CacheLog
-from simulator.kv.content cimport Content, Cursor
 from simulator.kv.fences cimport Fences
-from simulator.kv.members cimport Member, Members
+from simulator.kv.members cimport Member
 from simulator.kv.prefix_cache cimport Block
-from simulator.kv.stretches cimport Stretches
 
 
 cdef class SparseKV(KVCache):

@@ -8,7 +8,7 @@ requests is never found: its blocks are a count.
 Two copies of a private block arise where a text is full to the last token of a block, which is computed anyway: the old
 copy stays free. A lookup finds the copy that was cached first, as in vLLM; `stamp` keeps the order.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.hash_map cimport HashMap

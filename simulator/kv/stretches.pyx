@@ -1,12 +1,10 @@
 """Free blocks that hold something, in the order in which they will be reused."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
-from simulator.kv.prefix_cache cimport PRIVATE, Block, PrefixCache
+from simulator.kv.prefix_cache cimport PRIVATE
 from simulator.kv.returning cimport key_of
 
 cdef enum:

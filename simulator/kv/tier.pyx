@@ -1,6 +1,4 @@
 """KV beyond the blocks of a replica: the base of all tiers, which holds nothing."""
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.core.clock cimport NEVER_NS
 
 

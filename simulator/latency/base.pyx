@@ -1,12 +1,10 @@
 """Duration of an iteration: base class of every latency backend, and the host's share of the time."""
 from libc.math cimport llround
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from simulator.core.arithmetic cimport round_half_up
-from simulator.domain.batch cimport BatchShape, Chunk, clear_shape
+from simulator.domain.batch cimport Chunk, clear_shape
 from simulator.latency.batch_view cimport BatchView
-from simulator.latency.gathering cimport Gathered, gather
+from simulator.latency.gathering cimport gather
 
 cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.

@@ -1,8 +1,6 @@
 """A batch that Python can build and read: for predictions by hand and for latency models written in Python."""
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 
-from simulator.domain.batch cimport BatchShape, Chunk
-
 
 cdef class BatchView:
     """The sums of one batch, read-only; fields as in simulator/domain/batch.pxd.

@@ -1,7 +1,5 @@
 """Number of tokens that ranks in lock step together bring to the experts."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.domain.batch cimport EAGER, BatchShape, rows_of
+from simulator.domain.batch cimport EAGER, rows_of
 
 
 cdef void gather(Gathered* gathered, const BatchShape* shapes, int32_t num_busy, int32_t num_ranks,

@@ -1,9 +1,6 @@
 """Base of all routers: the choice of a replica for a request."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 
-from simulator.core.draws cimport Draws
-from simulator.domain.request cimport Demand, Request
 from simulator.signals.load cimport effective_load
 
 from typing import Any

@@ -1,8 +1,5 @@
 """The refusal of a router's answer: a compiled router may return any number."""
-from libc.stdint cimport int32_t
-
 from simulator.errors import BadAnswer
-from simulator.routing.base cimport Router
 
 
 cdef int32_t refuse_answer(Router router, int32_t replica) except -2 nogil:

@@ -2,7 +2,6 @@
 
 Source: inference-sim (BLIS) at f90a1e3a, sim/lora.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython

@@ -5,12 +5,9 @@ to the accelerator. Both levels evict the least recently used adapter; of severa
 with the lowest number (upstream iterates a set, which has no order). Source: vLLM 0.32.0,
 vllm/lora/worker_manager.py, LRUCacheWorkerLoRAManager, vllm/lora/model_manager.py, LRUCacheLoRAModelManager.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
-
-from simulator.domain.batch cimport BatchShape
 
 
 @cython.final

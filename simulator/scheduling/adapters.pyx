@@ -1,9 +1,6 @@
 """LoRA adapters that a batch uses: at most max_loras."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
-
-from simulator.scheduling.waiting_queue cimport WaitingQueue
 
 
 @cython.final

@@ -1,5 +1,4 @@
 """Ends of prompt chunks for layers with states that are kept where blocks end."""
-from libc.stdint cimport int64_t
 
 
 cdef bint _writes_inside(const AlignedText* it, int64_t start, int64_t end, int64_t state) noexcept nogil:

@@ -1,19 +1,13 @@
 """Base of all schedulers: slots, running list, group of decoding sequences."""
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
-from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.index_list cimport new_list
 from simulator.core.memory cimport resize, resize_lines
-from simulator.core.row_list cimport RowList, add_row
-from simulator.domain.acceptance cimport Acceptance
+from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport BatchShape, Chunk
-from simulator.domain.draft_counts cimport DraftCounts
-from simulator.domain.request cimport DROPPED, PENDING, REJECTED, RUNNING, WAITING, Demand, Request
-from simulator.domain.iteration cimport NO_TOKEN, Batch, Entry, Preempted, insert_entry
-from simulator.kv.base cimport blocks_for
-from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, LoadEnd
-from simulator.scheduling.transfers cimport KEEP, LOAD, Transfers
+from simulator.domain.request cimport DROPPED, PENDING, REJECTED, WAITING
+from simulator.domain.iteration cimport NO_TOKEN, Preempted, insert_entry
+from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, LoadEnd
 
 from simulator.domain.server_defaults.said import usual
 from simulator.kv.counting import CountingKV

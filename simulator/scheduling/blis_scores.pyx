@@ -5,12 +5,9 @@ a request that arrived at a compares as a - base / age_weight does, which is ind
 inference-sim (BLIS), sim/priority.go; there one base serves all requests, without effect on the order, and here each
 SLO class has one.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.domain.request cimport Demand, Request
-from simulator.scheduling.waiting_queue cimport Ranking
 
 AGE_WEIGHT = 1e-6               # per microsecond: a point a second
 LONGEST_NS = 2**61              # longest head start, so that keys fit into int64

@@ -6,13 +6,9 @@ few are remembered for requests admitted at the same instant, so that the next p
 
 A policy sets `_running_weight` and, before each batch, `_is_tight`; it overrides `_gain_of` and `_most_of` (`andes`).
 """
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.core.heap cimport Placed
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.lane cimport came_before
-from simulator.scheduling.ranked cimport Ranked
-from simulator.scheduling.texts cimport MOST_CHANGES, Part, Shelf, Texts
+from simulator.scheduling.texts cimport MOST_CHANGES, Shelf
 
 cdef double ROUNDING = 1e-9         # of gains, with a wide margin
 

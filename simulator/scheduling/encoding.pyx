@@ -1,10 +1,5 @@
 """Schedulers with encoders, which compute the images of a prompt in the batch that reaches them."""
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.domain.iteration cimport Entry
-from simulator.kv.encoder_cache cimport EncoderCache
-from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.multi_token_scheduler cimport MultiTokenScheduler
 
 
 cdef class EncodingScheduler(MultiTokenScheduler):

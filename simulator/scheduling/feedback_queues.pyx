@@ -3,12 +3,10 @@
 Queue i has a quantum; a request that has spent more than that in service goes on in queue i + 1, with the excess. Its
 queue follows from instants alone, so no request is visited in between.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.scheduling.ranked cimport RequestRanking
 
 
 @cython.final

@@ -2,12 +2,8 @@
 
 Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, StructuredOutputManager.grammar_init.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
-
-from simulator.core.clock cimport NEVER_NS
-from simulator.core.event_queue cimport EventQueue
 
 
 @cython.final

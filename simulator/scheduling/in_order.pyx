@@ -1,9 +1,5 @@
 """Base of policies that serve the running list in order of admission, within a budget of tokens."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.domain.iteration cimport Batch
 from simulator.kv.hybrid.tables cimport GroupTables
-from simulator.scheduling.base cimport Scheduler, Sequence
 
 
 cdef enum:

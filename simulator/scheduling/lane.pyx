@@ -1,9 +1,7 @@
 """A queue of rows in order of arrival; see lane.pxd."""
-from libc.stdint cimport int32_t
 from libc.string cimport memmove
 
 from simulator.core.row_list cimport add_row
-from simulator.domain.request cimport Demand, Request
 
 
 cdef void enter_lane(Lane* lane, int32_t row, const Request* requests, const Demand* demands) noexcept nogil:

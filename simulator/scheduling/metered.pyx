@@ -3,11 +3,8 @@
 Members gain a token in each iteration in which they are scheduled, without being visited: an account keeps the tokens
 that its members had when they joined, less the number of the iteration, as `Scheduler` keeps their tokens in KV.
 """
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.domain.iteration cimport Entry
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.ranked cimport Ranked
 
 
 cdef class Metered(Ranked):

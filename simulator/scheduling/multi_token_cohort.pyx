@@ -1,12 +1,10 @@
 """Progress of members that verify drafts; see multi_token_cohort.pxd."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.domain.acceptance cimport Acceptance
-from simulator.domain.draft_counts cimport DraftCounts
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport blocks_for
 
 from math import gcd
 

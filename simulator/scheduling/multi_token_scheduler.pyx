@@ -1,5 +1,5 @@
 """Schedulers with members that may verify drafts, and then gain several tokens a turn."""
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int16_t
 
 from simulator.core.row_list cimport add_row
 from simulator.domain.acceptance cimport Acceptance
@@ -7,7 +7,6 @@ from simulator.domain.draft_counts cimport DraftCounts
 from simulator.domain.iteration cimport Entry
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.in_order cimport InOrder
 from simulator.scheduling.multi_token_cohort cimport MultiTokenCohort, Turn
 
 

@@ -9,20 +9,15 @@ standing, the last first. Only requests that have sampled a token since admissio
 yields a token, and none gives way in vain: if all together free too little, none does. Requests that give way are
 recomputed, like all that are preempted.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 
-from simulator.core.index_heap cimport IndexHeap
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport clear_shape
-from simulator.domain.iteration cimport Batch
-from simulator.domain.request cimport Demand, Request
 from simulator.kv.base cimport blocks_for
-from simulator.kv.tier cimport External
-from simulator.scheduling.base cimport LOADED, Sequence
-from simulator.scheduling.in_order cimport InOrder
-from simulator.scheduling.waiting_queue cimport BY_RANKING, Ranking, WaitingQueue
+from simulator.scheduling.base cimport LOADED
+from simulator.scheduling.waiting_queue cimport BY_RANKING, WaitingQueue
 
 from typing import Annotated
 

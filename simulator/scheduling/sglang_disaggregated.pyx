@@ -9,16 +9,14 @@ soon as pages are free for its former KV and num_reserved_decode_tokens; copies 
 here. While one waits for pages, no other request is given any, and upstream no request with arrived KV joins, even if
 nothing runs: that may last for ever, and is followed only with `upstream_compat`.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_list cimport add_row, has_row
-from simulator.domain.iteration cimport Batch
 from simulator.kv.tier cimport External
 from simulator.scheduling.base cimport LOADED, Scheduler, Sequence
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED
-from simulator.scheduling.sglang_running cimport SglangRunning, drop_row
+from simulator.scheduling.sglang_running cimport drop_row
 
 cdef enum:
     FEW_PLACES = 32             # max_running_requests up to which the pool holds three times as many requests

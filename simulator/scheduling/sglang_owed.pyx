@@ -1,10 +1,8 @@
 """Sums of the tokens that members may still generate."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.memory cimport resize
 
 

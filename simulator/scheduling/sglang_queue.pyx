@@ -3,15 +3,13 @@
 Source: sglang 0.5.23, managers/schedule_policy.py, SchedulePolicy. The order is kept for later passes.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from simulator.core.draws cimport mix
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
-from simulator.domain.request cimport Demand, Request
-from simulator.kv.base cimport blocks_for
 
 import numpy as np
 

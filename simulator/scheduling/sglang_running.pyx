@@ -3,14 +3,13 @@
 Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, check_decode_mem), managers/scheduler.py
 (update_running_batch, _reqs_finishing_inflight) and scheduler_components/batch_result_processor.py.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row, has_row
-from simulator.domain.iteration cimport Batch, Entry
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.core.row_list cimport has_row
+from simulator.domain.iteration cimport Entry
+from simulator.scheduling.base cimport Sequence
 
 cdef enum:
     RETRACT_STEPS = 20          # tokens to free per remaining request in a retraction; SGLANG_RETRACT_DECODE_STEPS

@@ -2,14 +2,8 @@
 
 Members are counted when they join and leave, so that a batch has no cost per member.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
-
-from simulator.domain.batch cimport BatchShape
-from simulator.domain.iteration cimport Batch
-from simulator.domain.request cimport Demand
-from simulator.scheduling.adapter_slots cimport AdapterSlots
 
 
 @cython.final

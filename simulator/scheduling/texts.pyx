@@ -5,15 +5,14 @@ length. So requests with similar numbers of tokens share a shelf, in parts, each
 policy visits only the shelves, parts and texts that bounds of their gains do not exclude. Shelves of up to 12 tokens
 are exact, later ones 1/12 wide, and parts 1/16 of that: exact up to 192 tokens.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.errors cimport broken
-from simulator.core.heap cimport Placed, in_order, sift, sift_up
+from simulator.core.heap cimport in_order, sift, sift_up
 from simulator.core.memory cimport resize
-from simulator.scheduling.ranked cimport RequestRanking
 
 
 @cython.final

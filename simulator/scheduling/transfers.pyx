@@ -1,10 +1,8 @@
 """KV transfers between a replica's blocks and its tier; see transfers.pxd."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.core.event_queue cimport Event, EventQueue
 
 
 @cython.final

@@ -4,15 +4,11 @@ Source: microsoft/vidur at 7d47513, vidur/scheduler/replica_scheduler/base_repli
 cases that end a run of Vidur do not end one here: a text that fits only if nothing else runs ignores the watermark
 then, and a batch that restarted all its requests is formed again at once.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from simulator.core.memory cimport resize
 from simulator.domain.batch cimport clear_shape
-from simulator.domain.iteration cimport Batch, Entry
-from simulator.kv.tier cimport External
-from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.in_order cimport InOrder
+from simulator.domain.iteration cimport Entry
 from simulator.scheduling.waiting_queue cimport FIRST_COME, WaitingQueue
 
 from typing import Annotated

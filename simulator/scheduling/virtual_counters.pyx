@@ -2,12 +2,11 @@
 
 Sheng et al., arXiv 2401.00588, algorithm 2; see vtc.pyx, which uses them.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.scheduling.lane cimport Lane, came_before, enter_lane, lane_row, lane_size, leave_lane
-from simulator.scheduling.ranked cimport RequestRanking
+from simulator.scheduling.lane cimport came_before, enter_lane, lane_row, lane_size, leave_lane
 
 
 @cython.final

@@ -1,11 +1,9 @@
 """The waiting queue of a replica: first come first served, or sorted."""
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
-from simulator.core.index_heap cimport IndexHeap
-from simulator.domain.request cimport Demand, Request
 
 
 cdef class Ranking:

@@ -4,13 +4,11 @@ If that is the longest possible text, no request restarts. If it is the predicte
 request then takes one block after the other, and if none is free the last ones at hand restart, as in Vidur's other
 schedulers. Such a request is visited in every batch, and so are all others in it.
 """
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t
 
-from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport DROPPED
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Sequence
-from simulator.scheduling.vidur cimport VidurScheduler
 
 from typing import Annotated, Literal
 

@@ -1,12 +1,9 @@
 """The set of replicas that hold each block of text; a prompt is matched against all replicas at once."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 cimport cython
 
 from simulator.core.arithmetic cimport lowest_bit
 from simulator.core.errors cimport broken
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 
 cdef enum:

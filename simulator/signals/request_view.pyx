@@ -1,5 +1,4 @@
 """The fields of a request that a policy written in Python may read: those declared by its client, no outcomes."""
-from simulator.domain.request cimport Demand, Request
 
 
 cdef class RequestView:

@@ -2,14 +2,13 @@
 
 As in HolderSets, a step costs words, not replicas: the count of a replica is written when it ends.
 """
-from libc.stdint cimport int8_t, int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.arithmetic cimport lowest_bit
 from simulator.signals.holder_sets cimport HolderSets
-from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
+from simulator.signals.media cimport DEVICE, DISK, HOST, SHARED
 
 
 @cython.final

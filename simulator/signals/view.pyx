@@ -1,9 +1,7 @@
 """A router's view of its replicas, fresh or stale, and the list of changed replicas."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
 from simulator.signals.media cimport NUM_MEDIA
 
 import numpy as np

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator.config.load import commented_toml
 from simulator.errors import number_of
+from simulator.study.argument_types import duration_s
 from simulator.study.calibration.calibrate_table import AUTO, REQUESTS, STEPS
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations
@@ -15,7 +16,6 @@ from simulator.study.calibration.question import Question, read_question
 from simulator.study.calibration.solver import Solver, Stopped
 from simulator.study.calibration.steps import scipy_optimize
 from simulator.study.calibration.summary_text import text_of
-from simulator.study.durations import duration_s
 from simulator.study.sweep.manifest import keep_program
 from simulator.study.sweep.preview import commented
 from simulator.study.watch import Watch

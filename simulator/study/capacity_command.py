@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.config.layers import read_layers
 from simulator.errors import InputErrors, collect_faults, faults_of
+from simulator.study.argument_types import whole_number
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.capacity_table import CapacityTable, as_vidur, check, forecast
 from simulator.study.capacity.estimate import estimated_rate
@@ -50,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="directory of the study; default: results/<name>")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; repeatable")
-    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs of a probe side by side; default: 1")
+    parser.add_argument("--jobs", type=whole_number, default=1, metavar="N",
+                        help="runs of a probe side by side; default: 1")
     add_dask(parser)
     parser.add_argument("--json", action="store_true", help="print the content of capacity.json, not a table")
     parser.add_argument("--report", action="store_true", help="write report.html into DIR, too (extra `report`)")
@@ -223,9 +225,3 @@ def _write(directory: Path, content: dict[str, Any]) -> None:
     files = {FILE: text} | ({CURVE: curve_csv(rows)} if rows else {})
     for name, body in files.items():
         write(directory / name, body)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return int(text)

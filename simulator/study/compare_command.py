@@ -11,6 +11,7 @@ from simulator.config.load import commented_toml
 from simulator.core.cores import available_cores
 from simulator.errors import number_of
 from simulator.results.interrupts import Aborted
+from simulator.study.argument_types import whole_number
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, said_of, table, write
 from simulator.study.compare_file import read_comparison
 from simulator.study.sweep.preview import commented
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace results that are complete already")
     parser.add_argument("--quiet", action="store_true", help=(
         "no progress bar, no wall times; the table alone, and warnings on stderr"))
-    parser.add_argument("--jobs", type=_num_jobs, metavar="N", help=(
+    parser.add_argument("--jobs", type=whole_number, metavar="N", help=(
         "variants that run at once, each in a process that holds the requests; default: as many as there are cores, 1 "
         f"where all variants together have fewer than {WORTH_PROCESSES:,} requests"))
 
@@ -95,12 +96,6 @@ def _run_all(plan: Plan, options: argparse.Namespace) -> dict[str, Measured]:
         print(f"interrupted after {len(results)} of {total} variants", file=sys.stderr)
         raise
     return results
-
-
-def _num_jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
-    return int(text)
 
 
 @contextmanager

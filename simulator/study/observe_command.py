@@ -17,7 +17,7 @@ from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results import coloured
 from simulator.results.directory import check_free
 from simulator.results.interrupts import Aborted, Interrupts
-from simulator.study.durations import duration_s
+from simulator.study.argument_types import duration_s, whole_number
 from simulator.study.observe import files
 from simulator.study.observe.campaign import (
     Found,
@@ -68,15 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier `observe`")
     parser.add_argument("--prewarm", type=duration_s, default=0.0, metavar="60s",
                         help="send requests of equal lengths and other texts for this time before; default: none")
-    parser.add_argument("--max-in-flight", type=_count, metavar="N",
+    parser.add_argument("--max-in-flight", type=whole_number, metavar="N",
                         help="most requests at once; the waits of the others are reported separately")
     parser.add_argument("--timeout", type=duration_s, default=300.0, metavar="300",
                         help="in seconds, or as 5m: a request has failed then; default: 300")
     parser.add_argument("--no-stream", action="store_true", help="answers come whole: only E2EL is measured")
     parser.add_argument("--metrics-url", type=_page, metavar="URL", help="default: /metrics of the server")
-    parser.add_argument("--processes", type=_count, default=1, metavar="N",
+    parser.add_argument("--processes", type=whole_number, default=1, metavar="N",
                         help="split requests over N processes; default: 1")
-    parser.add_argument("--plays-per-slot", type=_count, default=PLAYS_PER_SLOT, metavar="N", help=(
+    parser.add_argument("--plays-per-slot", type=whole_number, default=PLAYS_PER_SLOT, metavar="N", help=(
         "of a closed loop that only a duration bounds: requests, or sessions, that are ready for each client; default: "
         f"{PLAYS_PER_SLOT}"))
     parser.add_argument("--trace-v2", action="store_true", help="write the measurements as BLIS's TraceV2, too")
@@ -248,9 +248,3 @@ def _ids(text: str) -> range:
     if match is None or int(match[1]) >= int(match[2]):
         raise argparse.ArgumentTypeError(f"expected LOW:HIGH with LOW < HIGH, found {text!r}")
     return range(int(match[1]), int(match[2]))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return int(text)

@@ -5,9 +5,8 @@ import pytest
 from simulator.domain.experts import Dbo
 from simulator.experts import deepep, eplb, placement
 from simulator.experts.imbalance import imbalance
-from simulator.experts.overlap import is_split
 from simulator.experts.traffic import GATHER, HIGH_THROUGHPUT, LOW_LATENCY, Site, moved_expert_bytes, sent_bytes
-from support.experts import of_ranks, overlapped_ns
+from support.experts import is_split, of_ranks, overlapped_ns
 
 LOADS = np.array([[800.0, 100, 100, 100, 60, 60, 40, 40]])
 

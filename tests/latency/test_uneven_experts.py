@@ -11,14 +11,13 @@ from simulator.domain.memory_plan import plan
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
 from simulator.experts.deepep import H800, PUBLISHED
-from simulator.experts.overlap import is_split
 from simulator.experts.pricing import ExpertPricing
 from simulator.experts.timeline import Arrangement, ExpertTimeline
 from simulator.latency.aicb.model import Aicb
 from simulator.latency.blis.trained_physics import TrainedPhysics
 from simulator.latency.operators.model import Operators
 from simulator.latency.roofline.model import Roofline
-from support.experts import overlapped_ns
+from support.experts import is_split, overlapped_ns
 from support.operator_profiles import moe_rows, nccl_rows, write_table, write_tables
 from support.small_models import MIXTURE, NO_RESERVE, NODE, deploy
 

@@ -5,9 +5,10 @@ import pytest
 from msgspec import structs
 
 from oracle import ranked
-from simulator import debug, registry
+from simulator import registry
 from simulator.latency.linear import Linear, LinearParameters
 from support.engine import plan_of
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -42,7 +43,7 @@ def run(name, requests, parameters, blocks, block_size, **setup):
     workload = plain_workload(arrivals, prompts, outputs)
     workload.demands["tenant"] = tenants
     workload = structs.replace(workload, labels={"tenant": ("a", "b", "c")})
-    return debug.record(workload, plan_of(
+    return record(workload, plan_of(
         parameters, Linear(PRICES), scheduler=registry.load("scheduler", name), num_gpu_blocks=blocks + 1,
         block_size=block_size, max_model_len=400, enable_prefix_caching=False, **setup), details=False)
 

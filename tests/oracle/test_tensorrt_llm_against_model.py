@@ -4,10 +4,10 @@ from random import Random
 import pytest
 
 from oracle.tensorrt_llm import Oracle, serve
-from simulator import debug
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.tensorrt_llm import TensorrtLlm, TensorrtLlmParameters
 from support.engine import plan_of
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -38,7 +38,7 @@ def run(requests, parameters, blocks, block_size, **setup):
     arrivals, prompts, outputs, limits = map(list, zip(*requests, strict=True))
     workload = plain_workload(arrivals, prompts, outputs)
     workload.demands["max_tokens"] = limits
-    return debug.record(workload, plan_of(
+    return record(workload, plan_of(
         parameters, Linear(PRICES), scheduler=TensorrtLlm, num_gpu_blocks=blocks, block_size=block_size,
         max_model_len=200, enable_prefix_caching=False, **setup), details=False)
 

@@ -1,6 +1,6 @@
 """The twin: one replica that serves a workload in virtual time, in plain Python, for comparing with the engine.
 
-`simulate` returns the recording that `simulator.debug.record` returns, as far as the two have it in common.
+`simulate` returns the recording that `support.recording.record` returns, as far as the two have it in common.
 """
 from collections import deque
 from copy import deepcopy

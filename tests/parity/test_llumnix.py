@@ -9,15 +9,11 @@ import pytest
 from msgspec import ValidationError, structs
 
 from simulator.errors import InputErrors
-from simulator.routing.llumnix.candidates import note_holders
 from simulator.routing.llumnix.composition import INFER_TYPES, policy_names, policy_specs
-from simulator.routing.llumnix.filters import filtered, reserve_all
-from simulator.routing.llumnix.metrics import orders_before, value_of
-from simulator.routing.llumnix.planner import MovePlanner, pairs_of
-from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
+from simulator.routing.llumnix.planner import MovePlanner
+from simulator.routing.llumnix.predictor import ProfileTable
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
-from simulator.routing.llumnix.selectors import selected
 from simulator.routing.rescheduling.base import Rescheduler, selected_requests
 from simulator.signals.view import View
 from support.llumnix import (
@@ -35,6 +31,22 @@ from support.llumnix import (
     selector_spec,
 )
 from support.llumnix import cases as read_cases
+from support.llumnix_faces import (
+    PredictorFace,
+    begin_at,
+    decode_ms_in,
+    filtered,
+    note_holders,
+    orders_before,
+    pairs_of,
+    plan_for,
+    prefill_ms_in,
+    reserve_all,
+    selected,
+    value_in,
+    value_of,
+)
+from support.llumnix_faces import dispatch as dispatched
 from support.llumnix_hashes import chunk_keys
 from support.llumnix_state import local_account, lrs
 
@@ -200,11 +212,11 @@ def dispatch(given, upstream_compat):
         name = f"{request['id']}-{turn}" if repeat > 1 else request["id"]
         scheduler.rows[name] = turn
         if turn:
-            scheduler.candidates.begin_at(NOW_NS)
+            begin_at(scheduler.candidates, NOW_NS)
         if parameters.enable_cache_aware_scheduling and tokens >= max(1, parameters.cache_aware_min_tokens):
             holders = [{scheduler.index[each] for each in chunk if each in scheduler.index} for chunk in held or ()]
             note_holders(scheduler.candidates, holders, parameters.kvs_chunk_size, tokens, upstream_compat)
-        chosen = scheduler.dispatcher.dispatch(request["mode"], request.get("stage"), turn, tokens)
+        chosen = dispatched(scheduler.dispatcher, request["mode"], request.get("stage"), turn, tokens)
         found.append([None if each is None else scheduler.ordered[each]["id"] for each in chosen])
     names = [each["id"] for each in scheduler.ordered]
     outcome = {"selected": found, "metrics_last": {name: scheduler.metrics_of(name) for name in names},
@@ -254,13 +266,13 @@ def value_or_error(value):
 @outcome_of("interpolation")
 def interpolation(given, _):
     table = ProfileTable(given["samples"])
-    return {"values": [value_or_error(table.value(*query)) for query in given["queries"]]}
+    return {"values": [value_or_error(value_in(table, *query)) for query in given["queries"]]}
 
 
 @outcome_of("latency_tpot")
 def latency_tpot(given, _):
     _, tpot = profile_tables(given["profiling"])
-    return {"values": [value_or_error(tpot.decode_ms(*query)) for query in given["queries"]]}
+    return {"values": [value_or_error(decode_ms_in(tpot, *query)) for query in given["queries"]]}
 
 
 @outcome_of("latency_ttft")
@@ -268,14 +280,14 @@ def latency_ttft(given, _):
     ttft, tpot = profile_tables(given["profiling"])
     found = []
     for tokens, sequences, texts, chunk in given["queries"]:
-        decode_ms = tpot.decode_ms(sequences, texts)
-        found.append(value_or_error(None if decode_ms is None else ttft.prefill_ms(tokens, chunk, decode_ms)))
+        decode_ms = decode_ms_in(tpot, sequences, texts)
+        found.append(value_or_error(None if decode_ms is None else prefill_ms_in(ttft, tokens, chunk, decode_ms)))
     return {"values": found}
 
 
 @outcome_of("quadratic")
 def quadratic(given, _):
-    predictor = OnlinePredictor(given["warmup"])
+    predictor = PredictorFace(given["warmup"])
     for tokens, duration_ms in given["samples"]:
         predictor.learn(tokens, duration_ms)
     ready = predictor.refit()
@@ -292,7 +304,7 @@ def prefill_progress(given, upstream_compat):
                   "num-predictor-warmup-samples": len(given["predictor_samples"])},
         "instances": [given["instance"] | {"infer_type": "prefill"}],
         "predictor_samples": given["predictor_samples"]}, upstream_compat)
-    scheduler.dispatcher.dispatch("pd_staged", "prefill", 0, 0)
+    dispatched(scheduler.dispatcher, "pd_staged", "prefill", 0, 0)
     computed = int(scheduler.candidates.array["predicted_tokens"][0])
     backlog = value_of(scheduler.candidates, "all_prefills_tokens_num", 0)
     return {"all_prefills_tokens_num": backlog + computed, "num_computed_prefill_tokens_predicted": computed,
@@ -326,8 +338,8 @@ def reschedule(given, _):
     ordered, _ = indexed(given["instances"])
     parameters, names = rescheduler_parameters_of(given["flags"]), [each["id"] for each in ordered]
     rescheduler = Rescheduler(None, SimpleNamespace(view=View(len(ordered))))
-    MovePlanner(candidates_of(given["instances"], given.get("profiling")), policy_specs(parameters)).plan_for(
-        rescheduler, NOW_NS)
+    plan_for(MovePlanner(candidates_of(given["instances"], given.get("profiling")), policy_specs(parameters)),
+             rescheduler, NOW_NS)
     return {"pairs": [{"src": names[source], "dst": names[destination], "rule": rule, "order": order, "value": value,
                        "trigger_policy": policy_names(parameters)[policy]}
                       for source, destination, policy, rule, order, value in rescheduler.listed()]}

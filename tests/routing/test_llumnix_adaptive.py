@@ -7,8 +7,8 @@ import pytest
 
 from routing.faces import context_of, router_of, tell, view_of, workload
 from simulator.domain import records
-from simulator.routing.llumnix.account import LegCounts
 from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
+from support.llumnix_faces import LegsFace, dispatches
 
 REQUESTS = workload([600] * 6)
 LIVE = {"status_push_interval_s": 0.0, "status_poll_interval_s": 0.0, "status_steps": 0}
@@ -48,7 +48,7 @@ def three(**fields):
 
 
 def test_legs_count_from_the_queue_on_until_they_are_done():
-    counts = LegCounts(2, 5, legs_of((records.WAITING, False), (records.WAITING, True), (records.RUNNING, True),
+    counts = LegsFace(2, 5, legs_of((records.WAITING, False), (records.WAITING, True), (records.RUNNING, True),
                                      (records.COMPLETED, True), (records.RUNNING, True)))
     for row, replica in enumerate((0, 0, 0, 0, 1)):
         counts.note_sent(row, replica)
@@ -58,7 +58,7 @@ def test_legs_count_from_the_queue_on_until_they_are_done():
     counts.note_left(4, 1)
 
     assert counts.counted() == [(1, 600), (0, 0)]
-    counts.check()
+    counts.counts.check()
 
 
 def test_a_replica_decodes_what_it_has_less_its_prefill_legs(adaptive):
@@ -101,12 +101,12 @@ def test_both_faces_share_what_is_in_flight(adaptive):
     assert router.choose_replica(0, 0) == 1         # idle, and reserved for prefills
 
     router.note_sent(0, 1, 0)
-    assert router.dispatcher.account.dispatches(1) == {0: ("prefill", 600, 600, False)}
+    assert dispatches(router.dispatcher.account, 1) == {0: ("prefill", 600, 600, False)}
     assert router.choose_replica(1, 0) == 2         # the other is busy
     router.note_left(0, 1, 5)
     assert decodes.choose_replica(0, 5) == 0        # reserved for decodes
     decodes.note_sent(0, 0, 5)
-    assert router.dispatcher.account.dispatches(0) == {0: ("decode", 600, 600, False)}
+    assert dispatches(router.dispatcher.account, 0) == {0: ("decode", 600, 600, False)}
     assert router.candidates.array["in_flight_decodes"].tolist() == [1, 0, 0]
     assert np.isfinite(decodes.scores(1, 5)).tolist() == [True, False, True]       # not what is reserved for prefills
     decodes.note_left(0, 0, 9)

@@ -9,14 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator
-from simulator.routing.llumnix.account import LocalAccount
 from simulator.routing.llumnix.candidates import CANDIDATE, Candidates
 from simulator.routing.llumnix.composition import FAILOVER_DOMAINS, INFER_TYPES, METRIC_NAMES, FilterSpec, SelectorSpec
-from simulator.routing.llumnix.filters import filtered
-from simulator.routing.llumnix.lite import LiteState
-from simulator.routing.llumnix.metrics import orders_before, value_of
-from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
-from simulator.routing.llumnix.selectors import selected
+from simulator.routing.llumnix.predictor import ProfileTable
+from support.llumnix_faces import (
+    AccountFace,
+    LiteFace,
+    PredictorFace,
+    filtered,
+    orders_before,
+    prefill_ms_in,
+    selected,
+    value_in,
+    value_of,
+)
 from support.llumnix_hashes import chunk_keys, xxh64
 
 ROWS, REPLICAS = 6, 3
@@ -27,24 +33,24 @@ def test_a_table_of_a_bilinear_function_is_that_function(row, column):
     table = ProfileTable([(a, b, 3 + 2 * a + 5 * b + 0.5 * a * b) for a in (0, 1, 4, 10) for b in (0, 2, 3, 7)])
 
     if (row, column) != (0, 0):
-        assert table.value(row, column) == pytest.approx(3 + 2 * row + 5 * column + 0.5 * row * column, rel=1e-12)
+        assert value_in(table, row, column) == pytest.approx(3 + 2 * row + 5 * column + 0.5 * row * column, rel=1e-12)
 
 
 def test_a_table_ends_where_its_grid_ends():
     table = ProfileTable([(1, 1, 1), (1, 2, 2), (2, 1, 3)])
 
-    assert table.value(1, 1.5) == 1.5
-    assert table.value(1.5, 1.5) is None        # the corner (2, 2) was not profiled
-    assert table.value(0.5, 1) is None
-    assert table.value(1, 3) is None
-    assert ProfileTable(()).value(1, 1) is None
+    assert value_in(table, 1, 1.5) == 1.5
+    assert value_in(table, 1.5, 1.5) is None        # the corner (2, 2) was not profiled
+    assert value_in(table, 0.5, 1) is None
+    assert value_in(table, 1, 3) is None
+    assert value_in(ProfileTable(()), 1, 1) is None
 
 
 def test_chunks_cost_the_same_wherever_they_stand():
     table = ProfileTable([(n, 0, 0.1 * n) for n in (0, 1000)])
 
-    assert table.prefill_ms(250, 100, 7.0) == pytest.approx(10 + 7 + 10 + 7 + 5 + 7)
-    assert table.prefill_ms(0, 100, 7.0) == 0
+    assert prefill_ms_in(table, 250, 100, 7.0) == pytest.approx(10 + 7 + 10 + 7 + 5 + 7)
+    assert prefill_ms_in(table, 0, 100, 7.0) == 0
 
 
 @given(st.tuples(st.floats(0.1, 10), st.floats(0.001, 0.1), st.floats(0, 1e-5)),
@@ -52,7 +58,7 @@ def test_chunks_cost_the_same_wherever_they_stand():
 @settings(max_examples=50)
 def test_the_predictor_finds_the_quadratic_behind_its_samples(coefficients, tokens):
     constant, slope, curve = coefficients
-    predictor = OnlinePredictor(5)
+    predictor = PredictorFace(5)
     for each in tokens:
         predictor.learn(each, constant + slope * each + curve * each * each)
 
@@ -62,7 +68,7 @@ def test_the_predictor_finds_the_quadratic_behind_its_samples(coefficients, toke
 
 
 def test_the_predictor_takes_the_mean_of_samples_at_one_place():
-    predictor = OnlinePredictor(3)
+    predictor = PredictorFace(3)
     for duration_ms in (10, 20, 30):
         predictor.learn(5, duration_ms)
 
@@ -72,7 +78,7 @@ def test_the_predictor_takes_the_mean_of_samples_at_one_place():
 
 
 def test_the_predictor_waits_for_its_warm_up():
-    predictor = OnlinePredictor(2)
+    predictor = PredictorFace(2)
     predictor.learn(1, 1)
 
     assert not predictor.refit()
@@ -80,7 +86,7 @@ def test_the_predictor_waits_for_its_warm_up():
 
 @given(st.integers(0, 10000), st.integers(0, 3000), st.integers(0, 500))
 def test_progress_is_between_nothing_and_all(backlog, running, age_ms):
-    predictor = OnlinePredictor(2)
+    predictor = PredictorFace(2)
     predictor.learn(0, 1)
     predictor.learn(1000, 41)
     predictor.refit()
@@ -101,7 +107,7 @@ ACCOUNT_OPS = st.lists(st.one_of(
 @settings(max_examples=150)
 def test_counters_are_the_sums_of_what_no_status_has_shown(ops):
     candidates = Candidates(REPLICAS)
-    account = LocalAccount(REPLICAS, ROWS, candidates)
+    account = AccountFace(REPLICAS, ROWS, candidates)
 
     for now_s, (name, *given_values) in enumerate(ops):
         if name == "sent":
@@ -132,7 +138,7 @@ def check_account(account, candidates):
 
 def test_a_status_that_shows_a_request_after_it_waited_lets_it_go_at_once():
     candidates = Candidates(1)
-    account = LocalAccount(1, 2, candidates)
+    account = AccountFace(1, 2, candidates)
     account.note_sent(0, 0, "neutral", 100)
     account.note_sent(1, 0, "neutral", 70)
 
@@ -146,7 +152,7 @@ def test_a_status_that_shows_a_request_after_it_waited_lets_it_go_at_once():
 @pytest.mark.parametrize(("leaks", "in_flight"), [(False, 1), (True, 0)])
 def test_who_comes_back_while_it_is_remembered_is_counted_anew_but_by_upstream(leaks, in_flight):
     candidates = Candidates(1)
-    account = LocalAccount(1, 1, candidates, leaks=leaks)
+    account = AccountFace(1, 1, candidates, leaks=leaks)
     account.note_sent(0, 0, "neutral", 100)
     account.note_status(0, {0}, [0], 0)
 
@@ -162,8 +168,8 @@ LITE_OPS = st.lists(st.tuples(st.sampled_from(["sent", "tokens", "prefilled", "l
 @given(LITE_OPS)
 @settings(max_examples=150)
 def test_lite_counts_are_those_of_a_plain_dictionary(ops):
-    state, live = LiteState(REPLICAS, ROWS), {}
-    state.register_gateway(0)
+    state, live = LiteFace(REPLICAS, ROWS), {}
+    state.gateways.add(0)
     for replica in range(REPLICAS):
         state.register_replica(replica, 1)
 

@@ -10,9 +10,9 @@ from routing.faces import tell, view_of
 from simulator.errors import InputErrors
 from simulator.routing.llumnix.candidates import Candidates
 from simulator.routing.llumnix.composition import METRIC_NAMES
-from simulator.routing.llumnix.planner import pairs_of
 from simulator.routing.llumnix.rescheduler import LlumnixRescheduler, LlumnixReschedulerParameters
 from simulator.routing.rescheduling.base import Rescheduler, selected_requests
+from support.llumnix_faces import pairs_of
 
 S = 10**9
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.texts import workload_of
-from simulator import debug
 from simulator.config.load import load_experiment
 from simulator.domain import records
 from simulator.domain.host import HostParameters
@@ -18,6 +17,7 @@ from simulator.errors import InputErrors
 from simulator.latency.linear import Linear
 from simulator.scheduling.blis import Blis
 from support.engine import plan_of
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ def play(workload, *, num_blocks=100, max_model_len=1000, host=None, details=Tru
     latency.set_host(0.0, 1.0)
     plan = plan_of(Blis.Parameters(**parameters), latency, scheduler=Blis, block_size=4, num_gpu_blocks=num_blocks + 1,
                    max_model_len=max_model_len, host=host or HostParameters())
-    return debug.record(workload, plan, details=details)
+    return record(workload, plan, details=details)
 
 
 def order_of_service(recording):

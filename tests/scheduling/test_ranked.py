@@ -4,7 +4,6 @@ import pytest
 from msgspec import structs
 
 import simulator
-from simulator import debug
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.edf import Edf
 from simulator.scheduling.fastserve import Fastserve
@@ -13,6 +12,7 @@ from simulator.scheduling.sjf_aging import SjfAging
 from simulator.scheduling.vtc import Vtc
 from support.engine import plan_of
 from support.every_key import read
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -128,7 +128,7 @@ def test_tenants_that_wait_all_the_time_have_equal_service(seed):
     workload = plain_workload(np.zeros(300, np.int64), rng.integers(1, 40, 300), rng.integers(1, 30, 300))
     workload.demands["tenant"] = rng.choice([0, 1], 300, p=[0.8, 0.2])
     workload = structs.replace(workload, labels={"tenant": ("a", "b")})
-    recording = debug.record(workload, plan_of(
+    recording = record(workload, plan_of(
         Vtc.Parameters(max_num_seqs=8), Linear(PRICES), scheduler=Vtc, num_gpu_blocks=31, block_size=8,
         max_model_len=100, enable_prefix_caching=False))
     requests, tenant = recording.requests, workload.demands["tenant"]
@@ -271,6 +271,6 @@ def test_who_is_admitted_is_due_before_all_that_wait(seed):
 def _run(workload, scheduler, num_gpu_blocks=6, price_us=0.0, **parameters):
     """Serve a workload with blocks of 4 tokens, one of them held back."""
     prices = structs.replace(PRICES, per_prefill_token_us=price_us)
-    return debug.record(workload, plan_of(
+    return record(workload, plan_of(
         scheduler.Parameters(**parameters), Linear(prices), scheduler=scheduler, num_gpu_blocks=num_gpu_blocks,
         block_size=4, max_model_len=100, enable_prefix_caching=False))

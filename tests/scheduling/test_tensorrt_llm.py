@@ -6,12 +6,12 @@ tuning guide: batches of 4 requests and 12 tokens, prompts of 5.
 import pytest
 
 import simulator
-from simulator import debug
 from simulator.errors import InputErrors
 from simulator.latency.linear import Linear, LinearParameters
 from simulator.scheduling.tensorrt_llm import TensorrtLlm, TensorrtLlmParameters
 from support.engine import plan_of
 from support.every_key import read
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ def run(prompts, outputs, num_gpu_blocks=100, block_size=1, limits=None, **param
     workload = plain_workload([0] * len(prompts), prompts, outputs)
     if limits is not None:
         workload.demands["max_tokens"] = limits
-    return debug.record(workload, plan_of(
+    return record(workload, plan_of(
         TensorrtLlmParameters(**parameters), Linear(PRICES), scheduler=TensorrtLlm, num_gpu_blocks=num_gpu_blocks,
         block_size=block_size, max_model_len=100, enable_prefix_caching=False))
 

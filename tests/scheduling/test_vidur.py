@@ -4,11 +4,11 @@ Recorded runs of Vidur itself are in tests/parity/test_vidur.py.
 """
 import pytest
 
-from simulator import debug
 from simulator.domain import records
 from simulator.latency.linear import Linear
 from simulator.registry import load
 from support.engine import plan_of
+from support.recording import record
 from support.workloads import plain_workload
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ def play(scheduler, workload, *, num_blocks=100, block_size=4, max_model_len=100
     latency.set_host(0.0, 1.0)
     if stages:
         latency.set_stages(stages)
-    recording = debug.record(workload, plan_of(
+    recording = record(workload, plan_of(
         scheduler.Parameters(**parameters), latency, scheduler=scheduler, block_size=block_size,
         num_gpu_blocks=num_blocks, max_model_len=max_model_len, enable_prefix_caching=False))
     return recording, [dict(step["scheduled"]) for step in recording.steps if step["scheduled"]]

@@ -282,7 +282,7 @@ def test_several_processes_write_the_same_bytes(write, tmp_path, capsys):
 def test_that_many_processes_cannot_be(write, capsys, jobs):
     with pytest.raises(SystemExit):
         cli.main(["compare", write(TWO), "--jobs", jobs])
-    assert f"--jobs: expected a whole number from 1 on, found {jobs!r}" in capsys.readouterr().err
+    assert f"--jobs: expected a whole number of at least 1, found {jobs!r}" in capsys.readouterr().err
 
 
 BROKEN = """

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulator.domain import records
-from style.sources import COMPILED, ROOT, files, name, signature
+from style.sources import COMPILED, ROOT, files, imports, name, signature
 
 _C_FUNCTION = re.compile(r"\s*(?:cdef|cpdef)\s+(?!class\b|struct\b|enum\b|union\b|packed\b|extern\b)[^=(#]*\w\(|"
                          r"\s*ctypedef\s+[^(#]*\(\*\s*\w+\)\s*\(")
@@ -24,6 +24,10 @@ RECORDS = {     # NumPy name: file and C name
     "EXECUTION": ("../engine/output/executions", "Execution"),
     "REPLICA_STATE": ("replica_state", "ReplicaState"), "REPLICA_ACCOUNT": ("replica_state", "ReplicaAccount"),
 }
+
+UNREAD = {      # headers that no other module reads, and why they are apart
+    "simulator/engine/cluster.pxd": "the event loop, which a reader of the engine opens first",
+    "simulator/engine/sources/scripted.pxd": "with its fields the module would hold over 700 lines"}
 
 
 def struct_dtype(file, struct):
@@ -65,6 +69,31 @@ def test_every_c_function_says_how_it_fails():
 ])
 def test_the_reader_tells_c_functions_from_variables(line, is_function):
     assert bool(_C_FUNCTION.match(line)) == is_function
+
+
+def cimported(path):
+    """Return (module, item) that a file cimports: line."""
+    return {(link.module, link.item): link.line for link in imports(path)
+            if link.item and "cimport" in path.read_text().splitlines()[link.line - 1]}
+
+
+def test_modules_do_not_repeat_what_their_headers_cimport():
+    pairs = [(path, path.with_suffix(".pxd")) for path in files(".pyx", under="simulator")
+             if path.with_suffix(".pxd").exists()]
+    repeated = [f"{name(path, line)}: {link[1]} comes with {name(header)}" for path, header in pairs
+                for link, line in cimported(path).items() if link in cimported(header)]
+    assert not repeated, "\n".join(repeated)
+
+
+def test_every_header_has_a_reader_beside_its_module():
+    readers = {}
+    for path in files(*COMPILED):
+        for link in imports(path):
+            readers.setdefault(link.module, set()).add(path.with_suffix(""))
+    unread = [name(path) for path in files(".pxd", under="simulator") if path.with_suffix(".pyx").exists()
+              and name(path) not in UNREAD
+              and readers.get(name(path.with_suffix("")).replace("/", "."), set()) <= {path.with_suffix("")}]
+    assert not unread, "\n".join(unread)
 
 
 @pytest.mark.parametrize("record", sorted(RECORDS))

@@ -12,7 +12,7 @@ FACES = {"simulator/results/result.py"}                 # names that users have 
 FEATURES = {
     "samples": (r"replica_samples|Sampler|records\.SAMPLE", {"engine/operations/sampler.pyx"}),
     "decisions": (r"DecisionTotals|DecisionTracer|records\.(DECISION|CANDIDATE)|output\.decisions|wants_decisions",
-                  {"results/decisions.py", "engine/gateway/tracer.pyx", "engine/gateway/tracer.pxd"}),
+                  {"results/decisions.py", "engine/gateway/tracer.pyx"}),
     "costs": (r"PowerMeter|PowerFacts|\bLedger|\bBill\b|(sections\[\"|experiment\.)(prices|power|carbon|electricity)\b",
               {"results/money.py", "results/energy.py", "results/power_meter.py"}),
     "failures": (r"(experiment|sections)\.failures|\"failures\"|\bFailure\b|Outages", {
@@ -21,13 +21,13 @@ FEATURES = {
     "autoscaling": (r"\.autoscaling\b|\"autoscaling\"|\bAutoscaling\b|Upkeep", {
         "engine/operations/scaling.pyx", "engine/operations/scaling.pxd", "engine/operations/upkeep.pyx"}),
     "rescheduling": (r"\.rescheduling\b|\"rescheduling\"|Rescheduling\b|MovePlan", {
-        "engine/operations/migration.pyx", "engine/operations/migration.pxd", "engine/operations/move_plan.py",
-        "engine/operations/movables.pyx", "engine/operations/mover.pxd", "engine/operations/mover.pyx",
+        "engine/operations/migration.pyx", "engine/operations/move_plan.py", "engine/operations/movables.pyx",
+        "engine/operations/mover.pxd", "engine/operations/mover.pyx",
         "engine/operations/outages.pyx", "engine/operations/scaling.pyx"}),     # the last two may need it
     "encode": (r"EncodePlan|encode_(jobs|plan|events)|\bEncoding\b|Encoders\b|\"embeddings\"(?!:)|cluster\.encode",
                {"results/encoding.py", *(f"engine/encoders/{file}" for file in (
                    "__init__.py", "build.py", "group.pyx", "jobs.py", "operation.pxd", "operation.pyx", "plan.py",
-                   "stage.pxd", "stage.pyx"))}),
+                   "stage.pyx"))}),
     "expert_shifts": (r"ExpertShifts|ShiftPlan|engine\.experts", {
         "engine/operations/expert_shifts.pyx", "engine/operations/shift_plan.py"}),
     "ranks": (r"\bDataParallel\b|engine\.data_parallel\b(?!\])|LOCK_STEP|\branks_of\(|\bLockStep\b|\bRankFront\b", {
@@ -35,7 +35,7 @@ FEATURES = {
     "kv_tiers": (r"kv_tiers|KvTiers|KV_TIER", set()),
     "disaggregation": (r"kv_transfer\b(?!\])|KvTransfer|\bhand_over|HandOver|[Dd]isaggregation\b|pd_node_ratio", {
         "results/hand_over.py", *(f"engine/hand_over/{file}" for file in (
-            "build.py", "journeys.py", "leases.pxd", "leases.pyx", "operation.pxd", "operation.pyx", "pairing.pxd",
+            "build.py", "journeys.py", "leases.pxd", "leases.pyx", "operation.pxd", "operation.pyx",
             "pairing.pyx", "plan.py", "settings.py", "tier.pxd", "tier.pyx", "transport.pxd", "transport.pyx",
             "wire.pxd", "wire.pyx"))}),
     "adapters": (r"\bLORA\b|engine\.lora|with_adapters|[.\"]adapters\b|adapters__|\bAdapters\b",

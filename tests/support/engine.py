@@ -1,11 +1,11 @@
 """Run a scenario on the engine."""
 from msgspec.structs import replace
 
-from simulator import debug
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
+from support import recording
 
 # An experiment in which every iteration takes 10 ms, whatever is in it; the trace is beside it.
 TEN_MS = """
@@ -22,7 +22,8 @@ per_context_token_us = 0.0
 
 def record(workload, parameters, latency, *, details=True, max_iterations=None, **setup):
     """Run a workload under vLLM's scheduler and round robin; `setup`: fields of Pool and ClusterPlan."""
-    return debug.record(workload, plan_of(parameters, latency, **setup), details=details, max_iterations=max_iterations)
+    return recording.record(
+        workload, plan_of(parameters, latency, **setup), details=details, max_iterations=max_iterations)
 
 
 def plan_of(parameters, latency, *, scheduler=Vllm, front=None, **setup):

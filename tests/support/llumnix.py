@@ -17,10 +17,11 @@ from simulator.routing.llumnix.composition import (
     metric_code,
 )
 from simulator.routing.llumnix.dispatcher import Dispatcher
-from simulator.routing.llumnix.predictor import OnlinePredictor, ProfileTable
+from simulator.routing.llumnix.predictor import ProfileTable
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
 from support.goldens import GOLDENS
+from support.llumnix_faces import PredictorFace, computed, dispatches, set_clock
 
 NOW_NS = 2 * 10**18         # later than any age in the cases
 FOLDER = GOLDENS / "llumnix"
@@ -107,7 +108,7 @@ def candidates_of(instances, profiling=None):
     for i, instance in enumerate(ordered):
         for name, value in instance.get("metrics", {}).items():
             candidates.metric_array[metric_code(name), i] = number(value)
-    candidates.set_clock(NOW_NS)
+    set_clock(candidates, NOW_NS)
     return candidates
 
 
@@ -185,10 +186,11 @@ class Scheduler:
                                    is_cache_aware=parameters.enable_cache_aware_scheduling)
         predictor = None
         if parameters.enable_predictor_enhanced_scheduling:
-            predictor = OnlinePredictor(parameters.num_predictor_warmup_samples)
+            face = PredictorFace(parameters.num_predictor_warmup_samples)
             for tokens, duration_ms in given.get("predictor_samples", ()):
-                predictor.learn(tokens, duration_ms)
-            predictor.refit()
+                face.learn(tokens, duration_ms)
+            face.refit()
+            predictor = face.predictor
         self.dispatcher = Dispatcher(
             self.candidates, compose(parameters), Draws(RandomStreams(0).generator("routing")), parameters, account,
             predictor)
@@ -201,11 +203,11 @@ class Scheduler:
             ids[each]: {"infer_type": role, "num_tokens": tokens, "num_uncomputed_tokens": uncomputed,
                         "found_in_cms": found}
             for each, (role, tokens, uncomputed, found) in (
-                self.dispatcher.account.dispatches(self.index[name]).items())}}
+                dispatches(self.dispatcher.account, self.index[name]).items())}}
 
     def metrics_of(self, name):
         instance = self.ordered[self.index[name]]
-        codes = self.dispatcher.computed(instance.get("infer_type", "neutral"))
+        codes = computed(self.dispatcher, instance.get("infer_type", "neutral"))
         return {METRIC_NAMES[code].removesuffix("_lite"): float(self.candidates.metric_array[code, self.index[name]])
                 for code in codes}
 

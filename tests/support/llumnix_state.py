@@ -1,8 +1,7 @@
 """Recorded histories of what Llumnix keeps count of: the in-flight account and lite mode."""
-from simulator.routing.llumnix.account import LocalAccount
 from simulator.routing.llumnix.candidates import Candidates
-from simulator.routing.llumnix.lite import LiteState
 from support.llumnix import ACCOUNT_FIELDS, indexed
+from support.llumnix_faces import AccountFace, LiteFace
 
 
 def trimmed(name):
@@ -17,8 +16,8 @@ def trimmed(name):
 def local_account(given, upstream_compat):
     ordered, index = indexed(given["instances"])
     candidates, rows = Candidates(len(ordered)), {}
-    account = LocalAccount(len(ordered), 64, candidates, is_cache_aware=given["cache_aware"], leaks=upstream_compat,
-                           staleness_s=given["request_local_account_staleness_seconds"])
+    account = AccountFace(len(ordered), 64, candidates, is_cache_aware=given["cache_aware"], leaks=upstream_compat,
+                          staleness_s=given["request_local_account_staleness_seconds"])
     states, gone = [], {}       # what upstream throws away stays as it was; the recording still shows it
     for op in given["ops"]:
         apply_account_op(op, account, candidates, index, rows)
@@ -61,7 +60,7 @@ def account_state(account, candidates, replica, rows):
 def lrs(given, _):
     numbers = {kind: {name: i for i, name in enumerate(sorted({op[kind] for op in given["ops"] if kind in op}))}
                for kind in ("instance", "gateway", "request")}
-    state, states = LiteState(max(1, len(numbers["instance"])), max(1, len(numbers["request"]))), []
+    state, states = LiteFace(max(1, len(numbers["instance"])), max(1, len(numbers["request"]))), []
     for op in given["ops"]:
         replica, gateway, row = (numbers[kind].get(op.get(kind)) for kind in ("instance", "gateway", "request"))
         error = False
@@ -82,7 +81,7 @@ def apply_lite_op(op, state, replica, gateway, row):
     elif op["op"] == "remove_instance":
         state.deregister_replica(replica)
     elif op["op"] == "add_gateway":
-        state.register_gateway(gateway)
+        state.gateways.add(gateway)
     elif op["op"] == "remove_gateway":
         state.deregister_gateway(gateway)
     elif op["op"] == "allocate":

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from simulator import debug
 from simulator.domain import records
 from simulator.engine.hand_over.build import Split
 from simulator.engine.hand_over.plan import HandOverPlan, Pair, Port
@@ -19,6 +18,7 @@ from simulator.routing.disaggregation.python_decider import PythonDecider
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm
 from support.log import first_difference, to_log
+from support.recording import Recording, record
 from support.scenario import DEFAULTS, load, nanoseconds
 from support.vllm_scope import plain
 
@@ -42,7 +42,7 @@ class Outcome:
     recording : of the engine. ids : of its rows, those of prefill legs behind. transfers : what was handed over.
     """
 
-    recording: debug.Recording
+    recording: Recording
     ids: list
     transfers: np.ndarray
 
@@ -64,7 +64,7 @@ def run(description, fast_forward=True, details=True, late=()):
     plan = ClusterPlan(pools, _front(), split=_split(description, pools[1].block_size, local),
                        fast_forward=fast_forward)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
-    recording = debug.record(workload, plan, details=details)
+    recording = record(workload, plan, details=details)
     return Outcome(recording, 2 * scenario.ids, recording.transfers)
 
 

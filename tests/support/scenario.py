@@ -16,7 +16,6 @@ from simulator.domain.drawn_times import DrawnTime
 from simulator.domain.host import HostParameters
 from simulator.domain.items import items_of
 from simulator.domain.layer_groups import LayerGroup, LayerGroups
-from simulator.kv.declared_tier import DECLARED, DeclaredTier
 from simulator.kv.tiers.arc import Arc
 from simulator.kv.tiers.fifo_lane import FifoLane
 from simulator.kv.tiers.group_offloading import GroupOffloadingTier
@@ -29,6 +28,7 @@ from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_tables import EncoderParameters, LoraParameters, StructuredOutputParameters
 from simulator.workload.base import Workload
+from support.declared_tier import DECLARED, DeclaredTier
 
 # What the recorder of the cases assumed for options that a scenario leaves out (they stand in full in each log).
 DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 16, "num_blocks": 1000,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from simulator.engine.build import build
-from simulator.engine.debug import StepLog
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import Hooks
 from simulator.latency.linear import Linear
@@ -16,6 +15,7 @@ from simulator.scheduling.sglang_arguments import SglangParameters
 from support import engine
 from support.goldens import GOLDENS, log_path
 from support.scenario import nanoseconds, prices_of, workload_of
+from support.step_log import StepLog
 
 # What the recorder assumed for options that a scenario leaves out
 DEFAULTS = {"max_total_tokens": 4096, "max_running_requests": 64, "context_length": 8192, "chunked_prefill_size": 2048,

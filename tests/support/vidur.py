@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from parity import test_vidur_tables as recorded
-from simulator import debug
 from simulator.latency.forest.model import Forest, Reading
 from simulator.registry import KINDS, load
 from support.engine import plan_of
+from support.recording import record
 from support.workloads import plain_workload
 
 SCHEDULERS = {"vllm": "vllm_v0"}            # Vidur's name -> ours, where they differ
@@ -111,7 +111,7 @@ class Case:
         scheduler = load("scheduler", self.scheduler)
         asked = self.config["cluster_config"]["replica_scheduler_config"]
         keys = {key: asked[key] for key in KEYS if key in scheduler.Parameters.__struct_fields__}
-        return debug.record(workload, plan_of(
+        return record(workload, plan_of(
             scheduler.Parameters(**keys), self._latency(), scheduler=scheduler, block_size=asked["block_size"],
             adds_up=True, num_gpu_blocks=int(self.setup["num_blocks"]), enable_prefix_caching=False,
             max_model_len=self.setup["max_blocks_per_sequence"] * asked["block_size"]), blocks=False)

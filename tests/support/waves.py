@@ -3,13 +3,13 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from simulator import debug
 from simulator.domain.data_parallel import LockStepRules
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Pool
 from simulator.latency.python_model import PythonLatencyModel
 from simulator.routing.python_router import PythonRouter
 from simulator.scheduling.vllm import Vllm
+from support.recording import record
 from support.scenario import load, nanoseconds
 
 RECORDER_DEFAULTS = {"hop": 0.0005, "dp_sync_interval": 16, "prefill_schedule_interval": 1}
@@ -56,7 +56,7 @@ def run(description, *, fast_forward=True, details=True):
     front = GatewayPlan(ToGiven, tuple(ranks[name] for name in scenario.ids))
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
     plan = ClusterPlan((pool,), front, fast_forward=fast_forward)
-    return scenario, debug.record(workload, plan, details=details)
+    return scenario, record(workload, plan, details=details)
 
 
 def to_log(scenario, recording):

@@ -1,5 +1,4 @@
 """Base of all saturation detectors: the saturation of the replicas behind a gate."""
-from libc.stdint cimport int64_t
 
 
 cdef class SaturationDetector:

@@ -1,6 +1,5 @@
 """Max-min fair rates of flows on links, updated as flows begin and end; see fair_share.pxd."""
 cimport cython
-from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free, malloc
 
 from simulator.core.errors cimport broken

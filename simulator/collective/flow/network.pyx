@@ -14,7 +14,6 @@ Congestion control, queues and loss are not simulated: rates are fair at every i
 """
 cimport cython
 from libc.math cimport INFINITY, ceil, floor
-from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
@@ -22,11 +21,9 @@ import numpy as np
 
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
-from simulator.core.index_heap cimport IndexHeap
 from simulator.core.memory cimport resize
-from simulator.collective.flow.plan cimport Edge, Lane, Plan
-from simulator.collective.flow.routes cimport MAX_HOPS, Message, Routes
-from simulator.collective.flow.fair_share cimport FairShare
+from simulator.collective.flow.plan cimport Edge, Lane
+from simulator.collective.flow.routes cimport MAX_HOPS, Message
 
 RECORD = np.dtype([("lane", "i4"), ("step", "i4"), ("began_ns", "f8"), ("left_ns", "f8"), ("done_ns", "f8"),
                    ("wire_bytes", "f8")])

@@ -48,6 +48,6 @@ def _node_fabric(deployment, num_gpus):
     if node:
         design = node.network
         rates |= {"spine_gbps": LINK_EFFICIENCY * node.spine_bytes_per_s} if node.spine_bytes_per_s else {}
-    return Fabric(design=design, gpus_per_server=per_server, nics_per_switch=node and node.nics_per_switch or None,
-                  num_spine_switches=node and node.num_spine_switches or None,
+    return Fabric(design=design, gpus_per_server=per_server, nics_per_switch=(node and node.nics_per_switch) or None,
+                  num_spine_switches=(node and node.num_spine_switches) or None,
                   **{name: rate * _GBPS_OF_BYTES_PER_S for name, rate in rates.items()})

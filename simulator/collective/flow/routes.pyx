@@ -5,7 +5,6 @@ seeded with the number of the switch (aliyun/ns-3-alibabacloud, switch-node.cc);
 in aliyun/SimAI, network_frontend/ns3/common.h and entry.h. Seed 0 thus makes NS-3's own choices.
 """
 cimport cython
-from libc.stdint cimport int32_t, uint32_t
 
 import numpy as np
 

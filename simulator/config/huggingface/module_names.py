@@ -142,9 +142,7 @@ def without_equal_experts(rows: dict) -> dict:
     found = {}
     for name, row in rows.items():
         number = name.find(".experts.") + len(".experts.")
-        if number < len(".experts.") or name[number:number + 1] in ("0", "*"):
-            found[name] = row
-        elif rows.get(f"{name[:number]}0{name[name.find('.', number):]}") != row:
+        if number < len(".experts.") or name[number:number + 1] in ("0", "*") or rows.get(f"{name[:number]}0{name[name.find('.', number):]}") != row:
             found[name] = row
     return found
 

@@ -13,8 +13,8 @@ from simulator.config.huggingface.families import FAMILIES
 from simulator.config.huggingface.family import Family
 from simulator.config.huggingface.formats import read_formats, stated_table
 from simulator.config.huggingface.keys import HIDDEN_SIZE, NUM_LAYERS, Key, Keys
-from simulator.config.huggingface.rows_encoders import ENCODERS
 from simulator.config.huggingface.quantization import read_quantization
+from simulator.config.huggingface.rows_encoders import ENCODERS
 from simulator.config.huggingface.tasks import check_direction, decoder_of, encoder_of, why_not
 from simulator.config.huggingface.tensor_files import read_tensor_files
 from simulator.config.huggingface.vision import vision_fields

@@ -1,13 +1,10 @@
 """The encoder replicas for the requests of one gateway, and the router among them."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport ReplicaAccount
-from simulator.engine.gateway.gateway cimport Gateway
 from simulator.routing.door cimport ask
-from simulator.signals.view cimport View
 
 from simulator.routing.base import RoutingContext
 

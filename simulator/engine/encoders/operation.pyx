@@ -6,20 +6,14 @@ of its own, and the jobs of a request are encoded in parallel. vLLM's proxy for 
 whole one when all have been answered), with the encoders as ECConnector producers and the prefill replica as the
 consumer.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.event_queue cimport Event
 from simulator.core.index_list cimport IndexLinks
-from simulator.domain.encode_job cimport EncodeJob
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.encoders.group cimport Group
-from simulator.engine.encoders.station cimport Station
 from simulator.engine.fleet.events cimport ENCODE, ENCODERS
-from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.operations.base cimport Operation
 
 import numpy as np
 

@@ -11,6 +11,9 @@ from simulator.engine.gateway.stage_base cimport Stage
 cdef class EncodeStage(Stage):
     """The stage of one gateway. encoders : Encoders. group : Group of that gateway."""
 
+    cdef void* _encoders                # Encoders, borrowed: it refers to the gateway that refers to this stage
+    cdef void* _group                   # Group, borrowed
+
     def __init__(self, Encoders encoders, Group group):
         self._encoders, self._group = <void*>encoders, <void*>group
 

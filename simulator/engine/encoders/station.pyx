@@ -1,13 +1,10 @@
 """An encoder replica: its queue, batches, cache and link."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
-from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.index_list cimport new_list
 from simulator.core.row_list cimport add_row
-from simulator.domain.encode_job cimport EncodeJob
-from simulator.kv.encoder_cache cimport EncoderCache
 
 from msgspec.structs import replace
 

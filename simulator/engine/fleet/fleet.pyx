@@ -1,24 +1,17 @@
 """The replicas of a cluster on one clock, and the events that concern them."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.event_queue cimport EventQueue
 from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.row_list cimport add_row
-from simulator.core.wake_heap cimport WakeHeap
-from simulator.domain.journey cimport Journey
-from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING, Demand, Request
-from simulator.engine.fleet.laggards cimport Laggards
-from simulator.engine.fleet.lookahead cimport (
-    AHEAD, BEHIND, STARTED, Lookahead, bring, can_lag, next_departure_ns, post, take_in)
+from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING
+from simulator.engine.fleet.lookahead cimport AHEAD, BEHIND, STARTED, bring, can_lag, next_departure_ns, post, take_in
 from simulator.engine.fleet.events cimport ENQUEUE, HAND_OVER, RECALL, TIME_OUT
 from simulator.engine.fleet.front_end cimport FrontEnd
 from simulator.engine.fleet.live_view cimport LiveView
-from simulator.engine.replica.replica cimport Replica
 
 
 cdef int64_t ROW_BITS = 0xffffffff      # of an entry of a front end; above them the number of the visit

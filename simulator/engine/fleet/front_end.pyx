@@ -6,12 +6,10 @@ before about N times the need of one. Source of the shape: vLLM 0.32.0, vllm/ent
 and vllm/entrypoints/cli/serve.py (api_server_count processes that accept at one socket).
 """
 from libc.math cimport ceil
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.event_queue cimport EventQueue
 from simulator.core.heap cimport pop_row, push_row
 from simulator.engine.fleet.events cimport FRONT_END
 

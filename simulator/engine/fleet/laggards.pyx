@@ -1,13 +1,9 @@
 """Replicas that lag behind the clock, brought up to date for an occasional reader."""
-from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.wake_heap cimport WakeHeap
-from simulator.engine.fleet.lookahead cimport Lookahead, bring, next_departure_ns, prepare
-from simulator.engine.replica.departures cimport Departures
-from simulator.engine.replica.replica cimport Replica
+from simulator.engine.fleet.lookahead cimport bring, next_departure_ns, prepare
 
 
 @cython.final

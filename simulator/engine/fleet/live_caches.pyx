@@ -1,5 +1,4 @@
 """Prefix cache hits of a prompt at running replicas: an index from block hashes to replicas."""
-from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -7,10 +6,6 @@ cimport cython
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.memory cimport resize
-from simulator.domain.request cimport Request
-from simulator.engine.fleet.laggards cimport Laggards
-from simulator.engine.fleet.live_tiers cimport LiveTiers
-from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.observation cimport next_cache_change_ns
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.cache_log cimport CacheLog

@@ -1,16 +1,12 @@
 """Hits of a prompt in the KV tiers of running replicas: an index kept as tiers change."""
-from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.memory cimport resize
-from simulator.domain.request cimport Request
-from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.prompt_hashes cimport read_hashes
 from simulator.signals.media cimport DISK, HOST, NUM_MEDIA, SHARED
-from simulator.signals.tier_holders cimport Leading, TierHolders
 
 NOTHING = (0, 0)        # chunk_tokens and chain_tokens of a replica without a tier
 

@@ -4,7 +4,6 @@ A snapshot is taken when a policy looks and the last one is as old as the interv
 would do; at first all states are empty, taken at time 0. A look reads the replicas that changed since the last look;
 where replicas lag, it brings all up to date.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 cimport cython
@@ -13,12 +12,8 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.engine.fleet.laggards cimport Laggards
-from simulator.engine.fleet.live_caches cimport LiveCaches
-from simulator.engine.fleet.outdated cimport Outdated
 from simulator.engine.replica.observation cimport next_blocks_ns, next_end_ns, observe
 from simulator.engine.replica.replica cimport Replica
-from simulator.signals.view cimport View
 
 from math import gcd
 

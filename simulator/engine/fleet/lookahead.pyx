@@ -1,5 +1,5 @@
 """Lookahead of replicas behind routers that count requests only."""
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX
 from libc.string cimport memset
 
 from simulator.core.clock cimport NEVER_NS
@@ -7,9 +7,7 @@ from simulator.core.errors cimport broken
 from simulator.domain.batch cimport BatchShape, clear_shape
 from simulator.domain.iteration cimport Batch, Entry
 from simulator.engine.replica.pipeline cimport oldest
-from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.run_ahead cimport iteration_at
-from simulator.scheduling.base cimport Scheduler
 
 cdef enum:
     FEW = 8                     # unfinished prompts, and iterations, that are worth adding up one by one

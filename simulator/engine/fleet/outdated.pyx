@@ -1,10 +1,7 @@
 """Replicas that may have changed since they were last read."""
-from libc.stdint cimport int8_t, int32_t
 from libc.stdlib cimport calloc, free
 
-from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
-from simulator.core.wake_heap cimport WakeHeap
 
 
 cdef class Outdated:

@@ -3,11 +3,9 @@
 Where a step takes no time and nothing else happens at its instant, it follows at once; otherwise through an event, so
 that at one instant all arrivals come before all admissions, and these before all routings.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
-from simulator.admission.base cimport Admission
 from simulator.admission.gateway_queue cimport REFUSED
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.journey cimport (
@@ -16,10 +14,6 @@ from simulator.domain.journey cimport (
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
-from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.fleet.live_view cimport LiveView
-from simulator.engine.gateway.pairing_base cimport PairingBase
-from simulator.engine.gateway.stage_base cimport Stage
 from simulator.routing.door cimport ask
 
 from simulator.errors import BadAnswer

@@ -1,5 +1,4 @@
 """Base of the policy that gives a request one leg or two: the part that the gateway uses."""
-from libc.stdint cimport int32_t, int64_t
 
 
 cdef class PairingBase:

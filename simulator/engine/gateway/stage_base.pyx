@@ -1,5 +1,4 @@
 """Base of a stage that holds requests back between admission and router: the part that the gateway uses."""
-from libc.stdint cimport int32_t, int64_t
 
 
 cdef class Stage:

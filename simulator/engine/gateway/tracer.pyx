@@ -13,10 +13,10 @@ cimport cython
 from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState
 from simulator.domain.trace_rows cimport CandidateRow, DecisionRow
 from simulator.engine.fleet.live_view cimport LiveView
+from simulator.engine.gateway.tracer_base cimport Tracer
+from simulator.engine.output.row_stream cimport RowStream
 from simulator.engine.replica.observation cimport observe
 from simulator.engine.replica.replica cimport Replica
-from simulator.engine.output.row_stream cimport RowStream
-from simulator.engine.gateway.tracer_base cimport Tracer
 from simulator.routing.base cimport Router
 
 
@@ -29,6 +29,19 @@ cdef class DecisionTracer(Tracer):
     most : candidates recorded per decision, the best first; >= 1.
     decisions, candidates : RowStream of `records.DECISION` and `records.CANDIDATE`; gateways may share them.
     """
+
+    cdef LiveView _view
+    cdef int32_t _gateway              # its index
+    cdef int32_t _most                  # candidates recorded per decision
+    cdef RowStream _decisions
+    cdef RowStream _candidates
+    cdef bint _has_begun
+    cdef bint _is_sole_viewer           # no other component reads the replicas
+    cdef double* _scores                # [replica]
+    cdef int32_t* _ranking              # [_most] the best candidates, the best first
+    cdef int32_t _num_ranked
+    cdef int32_t _num_candidates        # of this decision
+    cdef ReplicaState _state            # of a candidate, where the view is live
 
     def __cinit__(self, LiveView view, int32_t gateway, int32_t most, RowStream decisions, RowStream candidates):
         self._view, self._gateway, self._most = view, gateway, min(most, view.num_replicas)

@@ -1,7 +1,4 @@
 """Base of the receivers of routing decisions."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.routing.base cimport Router
 
 
 cdef class Tracer:

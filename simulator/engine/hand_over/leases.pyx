@@ -7,13 +7,11 @@ request has its own, the first when it arrives. An extension is longer than the 
 cannot run out meanwhile: only their begin and their end need any work. Source: vLLM 0.32.0,
 vllm/distributed/kv_transfer/kv_connector/v1/nixl/base_scheduler.py and base_worker.py.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
-from simulator.core.index_heap cimport IndexHeap
 
 
 @cython.final

@@ -8,7 +8,6 @@ of the prompt, and goes on; the prefill replica frees the blocks when notified o
 replica that gets a request first, in the allocation of room for it, and in the unit of transfer: plan.py explains
 these choices, domain/protocols.py has them by protocol.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -20,15 +19,11 @@ from simulator.domain.journey cimport (
     ROLE_PREFILL)
 from simulator.domain.request cimport COMPLETED, DROPPED, WAITING
 from simulator.domain.transfer cimport (
-    ASKED, MOVED, MOVING, NOT_COME, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS, Transfer)
+    ASKED, MOVED, MOVING, NOT_COME, NOT_SPLIT, PREFILLING, PROMPT_ONLY, READY, SHAKING_HANDS)
 from simulator.engine.fleet.events cimport HAND_OVER, LEASE, TRANSFER
-from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.hand_over.leases cimport Lease, Leases
-from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED, Place
-from simulator.engine.hand_over.transport cimport Transport
-from simulator.engine.hand_over.wire cimport Wire
-from simulator.engine.operations.base cimport Operation
+from simulator.engine.hand_over.leases cimport Lease
+from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler

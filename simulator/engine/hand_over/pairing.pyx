@@ -21,6 +21,15 @@ cdef class Pairing(PairingBase):
     hand_over : HandOver. decider : Decider; None: every request is split. plan : HandOverPlan.
     """
 
+    cdef void* _first                   # Gateway of the prefill replicas, borrowed
+    cdef void* _second
+    cdef void* _hand_over               # HandOver, borrowed
+    cdef readonly Decider decider       # None: every request is split
+    cdef bint _decode_first             # the decode replica is chosen when a request arrives
+    cdef bint _turns_away  # turn a request away if no replica takes its prompt, even if another could serve all of it
+    cdef const Outcome* _outcomes       # [row] of the workload: some requests have no output tokens
+    cdef object _owners
+
     def __init__(self, Gateway first, Gateway second, HandOver hand_over, Decider decider, plan, workload):
         cdef const Outcome[::1] outcomes = workload.outcomes
         self._first, self._second, self._hand_over = <void*>first, <void*>second, <void*>hand_over

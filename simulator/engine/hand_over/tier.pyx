@@ -5,14 +5,11 @@ preempted later computes its text anew. The blocks of a prefill leg stay until t
 copied as soon as they are computed. Source: vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/nixl/
 pull_scheduler.py.
 """
-from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.domain.request cimport Request
-from simulator.domain.transfer cimport ASKED, MOVED, NOT_COME, PREFILLING, READY, Transfer
-from simulator.engine.replica.departures cimport Departures
-from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, External, KVTier, LoadEnd
+from simulator.domain.transfer cimport ASKED, MOVED, NOT_COME, PREFILLING, READY
+from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST
 
 from simulator.engine.hand_over.plan import PLACES
 

@@ -1,15 +1,12 @@
 """KV transfers between replicas; see transport.pxd."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.collective.flow.fair_share cimport FairShare
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
 from simulator.core.memory cimport resize
-from simulator.core.index_heap cimport IndexHeap
 
 import numpy as np
 

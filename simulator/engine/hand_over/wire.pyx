@@ -1,8 +1,5 @@
 """Sizes of KV transfers, in bytes on the wire."""
 cimport cython
-from libc.stdint cimport int32_t
-
-from simulator.kv.base cimport KVCache
 
 import numpy as np
 

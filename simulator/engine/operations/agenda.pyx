@@ -1,9 +1,5 @@
 """Actions at rare events: calls into Python."""
-from libc.stdint cimport int64_t
 cimport cython
-
-from simulator.core.event_queue cimport Event
-from simulator.engine.fleet.fleet cimport Fleet
 
 
 @cython.final

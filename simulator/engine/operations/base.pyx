@@ -1,7 +1,4 @@
 """Actions on a cluster besides serving: failures, scaling, migration."""
-from libc.stdint cimport int8_t, int32_t, int64_t
-
-from simulator.core.event_queue cimport Event
 
 
 cdef class Operation:

@@ -1,5 +1,5 @@
 """The lifecycle of the replicas of a cluster, under failures and autoscaling."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.engine.gateway.gateway cimport Gateway

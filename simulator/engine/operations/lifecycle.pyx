@@ -1,11 +1,7 @@
 """The lifecycle of the replicas of a cluster, under failures and autoscaling."""
-from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.trace_rows cimport LifecycleRow
-from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.replica.replica cimport Replica
 
 import math
 

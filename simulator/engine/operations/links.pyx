@@ -4,7 +4,6 @@ All flows advance at once, each at its rate. Flows that leave or enter by one li
 fairly: all rates grow equally until a link is full; then flows over it keep their rate, and the others go on (Bertsekas
 and Gallager, Data Networks, 2nd ed., 6.5.2). A link carries both directions at full bandwidth.
 """
-from libc.stdint cimport int64_t
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up

@@ -1,17 +1,17 @@
 """Plans for moves of requests between replicas; mover.pyx carries them out."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, int8_t
 cimport cython
 
 from simulator.core.event_queue cimport Event
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport MIGRATE, RESCHEDULE, TAKE_OFF
 from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.gateway.gateway cimport Gateway
+from simulator.engine.operations.base cimport Operation
 from simulator.engine.operations.movables cimport freest_replica, list_movables
 from simulator.engine.operations.mover cimport SENDING, Mover, Transit
-from simulator.engine.operations.base cimport Operation
 from simulator.engine.replica.replica cimport Replica
-from simulator.routing.rescheduling.base cimport Move, Movable, Rescheduler
+from simulator.routing.rescheduling.base cimport Movable, Move, Rescheduler
 from simulator.scheduling.base cimport Scheduler
 
 import numpy as np
@@ -38,6 +38,16 @@ cdef class Migration(Operation):
     plan : MovePlan.
     seed : of the experiment.
     """
+
+    cdef readonly Mover mover
+    cdef Fleet _fleet
+    cdef list _replicas         # Replica
+    cdef list _gateways        # Gateway
+    cdef list _reschedulers     # [gateway]; None: requests move only off replicas that are emptied
+    cdef object _plan           # MovePlan
+    cdef set _emptied           # replicas to be emptied
+    cdef int32_t _num_emptied
+    cdef list _orders           # actions given to `at`
 
     def __init__(self, Fleet fleet, gateways, plan, seed):
         cdef Gateway gateway

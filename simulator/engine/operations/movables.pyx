@@ -1,11 +1,7 @@
 """Requests of a replica that could move, and destinations for them."""
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.fleet.live_view cimport LiveView
 from simulator.engine.replica.observation cimport observe
-from simulator.engine.replica.replica cimport Replica
 from simulator.scheduling.base cimport Scheduler, Sequence
 
 import numpy as np

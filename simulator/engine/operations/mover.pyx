@@ -7,15 +7,12 @@ KV. A waiting request has no KV and goes at once. Blocks are reserved at the des
 for those in its prefix cache; without room there, the request stays. Source: Llumnix (Sun et al., OSDI 2024, section
 4.2); llumnix v0, llumnix/llumlet/migration_coordinator.py.
 """
-from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport COMPLETED, PENDING
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport MIGRATE, TAKE_OFF
-from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.operations.links cimport Links
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler, Sequence

@@ -5,18 +5,15 @@ detects the failure; then the replica is closed and they are retried, restarted 
 replica that lost its link goes on unchanged, and one that had stopped drops its requests at that instant. A slow
 replica serves on; if the failure says so, it is closed on detection, and its requests move to other replicas.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
 from simulator.domain.request cimport DROPPED
-from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
-from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING, Lifecycle, Place
+from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,13 +1,10 @@
 """Autoscaling of replicas."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 
-from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport ACTUATE, LIFECYCLE, SCALE
-from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.operations.lifecycle cimport DRAINING, LOADING, OFF, PROVISIONING, UP, WARMING, Lifecycle, Place
+from simulator.engine.operations.lifecycle cimport DRAINING, LOADING, OFF, PROVISIONING, UP, WARMING, Place
 from simulator.core.row_list cimport add_row
 
 from functools import partial

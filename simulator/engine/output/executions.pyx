@@ -5,10 +5,8 @@ before to their preempted time, whether due to a restart, a batch without them, 
 for the first stage is in neither. Source: microsoft/vidur 7d47513, vidur/entities/request.py, on_batch_stage_schedule
 and on_batch_stage_end.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 cimport cython
-
-from simulator.domain.iteration cimport Batch
 
 import numpy as np
 

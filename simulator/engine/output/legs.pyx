@@ -1,10 +1,9 @@
 """The legs of requests: each stay of a request at a replica."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.journey cimport LEG_UNDERWAY, Leg
+from simulator.domain.journey cimport LEG_UNDERWAY
 
 import numpy as np
 

@@ -1,14 +1,8 @@
 """Iterations, tokens and gaps between messages, recorded during the run."""
-from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memmove
 cimport cython
 
-from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.batch cimport BatchShape, rows_of
-from simulator.domain.tables cimport IterationRow, TokenRow
-from simulator.domain.iteration cimport Batch
-from simulator.engine.output.executions cimport Executions
-from simulator.engine.output.row_order cimport RowOrder
 
 from contextlib import nullcontext
 from threading import Lock

@@ -3,13 +3,11 @@
 Replicas take turns, and the rows of a turn are in order: 64 replicas make 64 stretches of a slice, which are merged in
 6 passes of 16 bytes a row, where the rows themselves have 72.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.domain.tables cimport IterationRow
 
 import numpy as np
 

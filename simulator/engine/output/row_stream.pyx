@@ -1,5 +1,4 @@
 """Rows of one table, passed from the engine to their receiver in chunks."""
-from libc.stdint cimport int8_t, int64_t
 from libc.string cimport memset
 cimport cython
 

@@ -1,10 +1,7 @@
 """Output to the clients: tokens, and the end of each request."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.domain.request cimport COMPLETED, DROPPED, FAILED, REJECTED, Outcome, Request
-from simulator.engine.replica.departures cimport Departures
-from simulator.engine.output.recorder cimport Recorder
+from simulator.domain.request cimport COMPLETED, DROPPED, FAILED, REJECTED
 
 import numpy as np
 

@@ -1,5 +1,4 @@
 """Requests that have left their replicas, until the cluster is notified."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 

@@ -1,7 +1,4 @@
 """A clock that several replicas share: the interface for a replica."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.latency.base cimport LatencyModel
 
 
 cdef class LockStepGroup:

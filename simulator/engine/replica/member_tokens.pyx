@@ -1,12 +1,7 @@
 """Tokens of group members."""
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.core.errors cimport broken
-from simulator.core.row_list cimport RowList, add_row, has_row
-from simulator.domain.iteration cimport Batch
-from simulator.engine.output.recorder cimport Recorder
-from simulator.engine.replica.delivery cimport Delivery
-from simulator.scheduling.base cimport Scheduler, Sequence
+from simulator.core.row_list cimport has_row
+from simulator.scheduling.base cimport Sequence
 
 
 cdef int count_tokens(Lateness* it, Scheduler scheduler, Recorder recorder, Delivery delivery, const Batch* batch,

@@ -1,11 +1,10 @@
 """State of a replica as visible to gateways and results, also in the middle of a run."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.iteration cimport Batch
-from simulator.domain.replica_state cimport ReplicaState, hit_rate_of
+from simulator.domain.replica_state cimport hit_rate_of
 from simulator.engine.replica.pipeline cimport Pipeline, batch_at, oldest
-from simulator.engine.replica.replica cimport Replica
 from simulator.engine.replica.rounds cimport tokens_of_rounds
 from simulator.engine.replica.run_ahead cimport RunAhead, first_using, first_using_others, iteration_at
 from simulator.kv.base cimport KVCache

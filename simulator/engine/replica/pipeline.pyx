@@ -1,10 +1,8 @@
 """Batches in flight: their memory, and their times in several pipeline stages."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.domain.iteration cimport Batch, StageVisit, free_batch, reserve_batch
-from simulator.latency.base cimport LatencyModel
+from simulator.domain.iteration cimport StageVisit, free_batch, reserve_batch
 
 
 cdef int reserve_pipeline(Pipeline* pipeline, int32_t num_stages, bint is_async) except -1:

@@ -1,21 +1,17 @@
 """One scheduler with its KV cache, and the requests that it runs."""
-from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.debug cimport SIM_DEBUG
-from simulator.core.finish_heap cimport FinishHeap
 from simulator.core.row_list cimport add_row, has_row
-from simulator.domain.iteration cimport Batch, Entry, Preempted
-from simulator.domain.request cimport COMPLETED, FAILED, REJECTED, RUNNING, WAITING, Request
-from simulator.engine.output.recorder cimport Recorder
-from simulator.engine.replica.delivery cimport Delivery
-from simulator.engine.replica.member_tokens cimport (
-    check_late, forget_late, note_joined, put_off_token, write_tokens)
-from simulator.engine.replica.pipeline cimport Pipeline, batch_at, spare_batch
-from simulator.engine.replica.rounds cimport Rounds, drop_rounds, move_to_round, next_of_turn, next_phase
-from simulator.engine.replica.run_ahead cimport RunAhead, add_used_blocks, most_used_blocks, move_to
-from simulator.scheduling.base cimport Group, Scheduler, Sequence, Turn
+from simulator.domain.iteration cimport Preempted
+from simulator.domain.request cimport COMPLETED, FAILED, REJECTED, RUNNING, WAITING
+from simulator.engine.replica.member_tokens cimport check_late, forget_late, note_joined, put_off_token
+from simulator.engine.replica.pipeline cimport batch_at, spare_batch
+from simulator.engine.replica.rounds cimport drop_rounds, move_to_round, next_of_turn, next_phase
+from simulator.engine.replica.run_ahead cimport add_used_blocks, most_used_blocks, move_to
+from simulator.scheduling.base cimport Group, Turn
 
 cdef enum:
     OFTEN_CHECKED = 100         # iterations: a debug build checks the first ones, then each multiple of this

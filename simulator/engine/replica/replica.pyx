@@ -1,24 +1,17 @@
 """One serving instance: the order of an iteration, without any policy."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.row_list cimport RowList
-from simulator.domain.batch cimport BatchShape
-from simulator.domain.iteration cimport Batch
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.replica.lock_step_group cimport LockStepGroup
 from simulator.engine.replica.pipeline cimport (
     free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, take_out, time_batch,
     vacant_place)
-from simulator.engine.replica.rank cimport Rank
 from simulator.engine.replica.rounds cimport (
     begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds, take_back_rounds)
 from simulator.engine.replica.run_ahead cimport (
-    END_OF_CLOCK_NS, MAX_RUN, RunAhead, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run,
-    plan_multi_token, take_back)
-from simulator.latency.base cimport LatencyModel
+    END_OF_CLOCK_NS, MAX_RUN, cut_run, drop_from_run, free_run, grow_run, iteration_at, plan_run, plan_multi_token,
+    take_back)
 
 cdef enum:
     MOST_STILL = 10000          # turns without tokens at one instant: no policy needs more than a few

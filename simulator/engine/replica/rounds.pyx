@@ -1,14 +1,11 @@
 """Runs with pipeline stages: groups alternate."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
 
 from simulator.core.memory cimport resize
-from simulator.domain.iteration cimport Batch, StageVisit
-from simulator.engine.replica.pipeline cimport Pipeline, batch_at, newest, oldest
-from simulator.engine.replica.run_ahead cimport END_OF_CLOCK_NS, RunAhead, end_taking_back
-from simulator.kv.base cimport KVCache
-from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
+from simulator.engine.replica.pipeline cimport batch_at, newest, oldest
+from simulator.engine.replica.run_ahead cimport END_OF_CLOCK_NS, end_taking_back
+from simulator.latency.base cimport LONGEST_ITERATION_NS
 
 
 cdef int reserve_rounds(Rounds* rounds, int32_t num_stages) except -1:

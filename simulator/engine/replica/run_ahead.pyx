@@ -1,14 +1,10 @@
 """A run: iterations of an unchanged group, planned ahead."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
 from simulator.core.memory cimport resize
-from simulator.domain.iteration cimport Batch
-from simulator.engine.replica.pipeline cimport Pipeline, newest, oldest
-from simulator.kv.base cimport KVCache
-from simulator.latency.base cimport LONGEST_ITERATION_NS, LatencyModel
-from simulator.scheduling.base cimport Scheduler
+from simulator.engine.replica.pipeline cimport newest, oldest
+from simulator.latency.base cimport LONGEST_ITERATION_NS
 
 cdef enum:
     FIRST_ROOM = 64             # doubled up to MAX_RUN

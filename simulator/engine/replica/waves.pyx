@@ -1,11 +1,9 @@
 """Wave messages of ranks in lock step, between their front end, a coordinator and the ranks."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove, memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.event_queue cimport Event, EventQueue
 from simulator.core.memory cimport resize
 
 cdef enum Kind:

@@ -1,9 +1,6 @@
 """Base of the sources of requests: the next request, and its arrival time."""
-from libc.stdint cimport int32_t
-
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
-from simulator.engine.operations.base cimport Operation
 
 
 cdef class Source(Operation):

@@ -3,18 +3,13 @@
 The script is compiled to counts and heaps, so that each request costs O(log of requests waiting). A request that
 was put off, or given up, stays in its heap until it gets to the top: there its time and status show that it is void.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
-from simulator.core.clock cimport NEVER_NS
-from simulator.core.heap cimport Keyed, first_ns, pop_row, push_row
+from simulator.core.heap cimport first_ns, push_row
 from simulator.core.row_list cimport add_row
-from simulator.core.wake_heap cimport WakeHeap
-from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, TIMED_OUT, Demand, Request
-from simulator.engine.output.recorder cimport Recorder
-from simulator.engine.sources.base cimport Source
+from simulator.domain.request cimport COMPLETED, DROPPED, NOT_SENT, REJECTED, TIMED_OUT
 
 import numpy as np
 

@@ -2,15 +2,12 @@
 
 Source: the behaviour of vLLM 0.32.0, vllm/v1/core/block_pool.py.
 """
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.errors cimport out_of_memory
 from simulator.core.memory cimport resize
-from simulator.kv.prefix_cache cimport Block, PrefixCache
-from simulator.kv.stretches cimport Stretches
 
 cdef enum:
     MOST_ASKED = 16             # `blank` counts at most that many blocks of the queue, to bound its time

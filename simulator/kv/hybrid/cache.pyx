@@ -1,20 +1,29 @@
-"""KV blocks of models with layers that need different parts of a text, and the bulk-decode cohort of sequences."""
+"""KV blocks of models with layers that need different parts of a text, and the bulk-decode cohort of their sequences.
+
+Members of the cohort take and give back blocks at known times (turn_events.pxd). Where no decision depends on which
+block is which their blocks are counted; else each member is visited in the turns with an event.
+"""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.kv.base cimport blocks_for
-from simulator.kv.hybrid.turn_events cimport TurnEvents, Visit
 from simulator.kv.hybrid.block_store cimport NO_BLOCK
 from simulator.kv.hybrid.layer_kind cimport LayerKind, Table
 from simulator.kv.hybrid.tables cimport GroupTables, Holder
+from simulator.kv.hybrid.turn_events cimport TurnEvents, Visit
 from simulator.kv.members cimport Member, Members
 
 
 @cython.final
 cdef class HybridKV(GroupTables):
     """A pool with a block table per group of layers; see GroupTables."""
+
+    cdef TurnEvents _turn_events  # None: no sequence has joined yet
+    cdef bint _visits           # members are visited; else they are counted
+    cdef Members _members       # the cohort, by phase, where members are visited
+    cdef int32_t* _cursors      # [_beats.num_visits] slots: the next member to be visited in this iteration; -1: none
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, *_, **__):
         self._visits = self._caching or plan.with_tables

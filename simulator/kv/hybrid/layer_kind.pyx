@@ -1,12 +1,10 @@
 """A kind of layers: tokens that they still need, blocks that enter the prefix cache, and the rule of a hit."""
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.kv.content cimport Content, Cursor
-from simulator.kv.prefix_cache cimport PrefixCache
 from simulator.kv.returning cimport private_hash
 
 # Odd, without a pattern in its bits: 2**64 / x for the positive root of x**2 = x + 1.

@@ -1,15 +1,14 @@
 """The block tables of groups of layers that share one pool: content, lookup and release."""
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport KVCache, blocks_for
+from simulator.kv.base cimport blocks_for
 from simulator.kv.cache_log cimport CacheLog
-from simulator.kv.content cimport Content, Cursor
 from simulator.kv.fences cimport Fences
 from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
-from simulator.kv.hybrid.layer_kind cimport LayerKind, Run, Search, Table, own_hash, salted
+from simulator.kv.hybrid.layer_kind cimport Run, own_hash
 
 from math import gcd
 

@@ -1,5 +1,4 @@
 """Times at which decoding sequences take and give back blocks, in several groups of layers."""
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 

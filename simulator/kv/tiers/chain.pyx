@@ -1,13 +1,11 @@
 """The levels below the host memory of a replica."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
-from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.level cimport READ, Job, Level
+from simulator.kv.tiers.level cimport READ, Job
 
 
 @cython.final

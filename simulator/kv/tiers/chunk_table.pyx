@@ -1,12 +1,9 @@
 """The chunks that one level of a tier holds, in lists in eviction order."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 cimport cython
 
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
-from simulator.kv.chunk_store cimport ChunkStore
 from simulator.kv.returning cimport key_of
 
 cdef enum:

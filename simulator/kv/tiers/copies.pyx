@@ -1,12 +1,10 @@
 """Copies between the blocks of a replica and a tier."""
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
-from simulator.kv.tiers.lane cimport Lane
 
 
 @cython.final

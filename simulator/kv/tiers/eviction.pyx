@@ -1,7 +1,5 @@
 """The eviction policy of a level of a tier: the base of all policies."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
-
-from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
+from simulator.kv.tiers.chunk_table cimport Chunk
 
 
 cdef class EvictionPolicy:

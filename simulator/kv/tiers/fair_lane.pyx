@@ -14,6 +14,20 @@ from simulator.core.memory cimport resize
 from simulator.kv.tiers.lane cimport Lane
 
 
+cdef struct Shared:
+    double key                  # while it waits for its first byte: when that arrives; under way: the virtual end
+    double work_ns
+    int64_t end_ns              # once it has ended
+    int32_t copy
+    int32_t spare
+
+
+cdef struct Row:                # sorted by key, equal ones in order of insertion
+    Shared* copies              # [size]
+    int32_t size
+    int32_t room
+
+
 cdef int insert(Row* row, Shared it) except -1 nogil:
     cdef int32_t low = 0, high = row.size, middle
     if row.size == row.room:
@@ -57,6 +71,12 @@ cdef inline int64_t instant(double time_ns) noexcept nogil:
 @cython.final
 cdef class FairLane(Lane):
     """Copies at equal rates."""
+
+    cdef Row _waiting           # for their first byte
+    cdef Row _active
+    cdef Row _ended             # in order of their end
+    cdef double _now_ns         # the instant up to which the lane is simulated
+    cdef double _virtual_ns
 
     def __dealloc__(self):
         free(self._waiting.copies)

@@ -12,7 +12,7 @@ from libc.string cimport memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.row_list cimport add_row
+from simulator.core.row_list cimport RowList, add_row
 from simulator.kv.content cimport Content
 from simulator.kv.hybrid.layer_kind cimport Table
 from simulator.kv.hybrid.tables cimport GroupTables, ListedState
@@ -29,9 +29,31 @@ from simulator.kv.tiers.layer_chunks import chunks_of
 from simulator.kv.tiers.settings import Offloading
 
 
+cdef struct Found:              # chunks of a text that are present in one group, from some chunk on
+    int32_t count
+    bint is_late                # one of the counted chunks is still being written
+
+
 @cython.final
 cdef class GroupOffloadingTier(OffloadingTier):
     """Host memory of one replica with a HybridKV; see OffloadingTier."""
+
+    cdef GroupUsers users               # _users
+    cdef GroupTables _tables            # the KV cache
+    cdef LayerChunks* _groups           # [_num_groups]
+    cdef int32_t* _order                # [_num_groups] groups in the order in which they are searched: full ones first
+    cdef int32_t* _cursors              # [_num_groups] of the user being closed: chunks visited
+    cdef int32_t _num_groups
+    cdef int32_t _num_full
+    cdef int32_t _state_tokens          # of a chunk of states; 1: there are no states
+    cdef bint _ends_short               # a hit leaves a token to compute
+    cdef bint _needs_all_blocks
+    cdef bint _is_dense                 # no retention interval: every possible end of a hit is kept
+    cdef RowList _scheduled             # users that the step being formed computes, in order
+    cdef int32_t _num_offering          # users of `_leaving` that have chunks to offer
+    cdef RowList _blocks                # of the copy being planned
+    cdef RowList _closing               # elements of the user being closed, and their uses
+    cdef RowList _closing_uses
 
     def __init__(self, settings: Offloading, Lane store, Lane load, Lane step=None):
         OffloadingTier.__init__(self, settings, store, load, step)

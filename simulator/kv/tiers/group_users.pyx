@@ -1,5 +1,5 @@
 """State of each request in a tier while it is here, where layers are in groups."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -7,8 +7,7 @@ cimport cython
 from simulator.core.memory cimport resize
 from simulator.kv.content cimport Content
 from simulator.kv.hybrid.layer_kind cimport Table
-from simulator.kv.hybrid.tables cimport GroupTables
-from simulator.kv.tiers.users cimport Part, User, Users
+from simulator.kv.tiers.users cimport User
 
 
 @cython.final

@@ -16,7 +16,6 @@ SGLang has no formula of its own for that; no run with HiCache was recorded.
 Not as in SGLang: where batches overlap and a pass waits for copies of write_back, the tokens of the batch before are
 observed when that ends, and the next pass begins then, not after the copies.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 cimport cython
@@ -24,13 +23,8 @@ cimport cython
 from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row
-from simulator.domain.tables cimport TierUse
+from simulator.core.row_list cimport add_row
 from simulator.kv.base cimport KVCache
-from simulator.kv.content cimport Content
-from simulator.kv.radix_host cimport Backup, Loading
-from simulator.kv.tier cimport KVTier
-from simulator.kv.tiers.lane cimport Lane
 
 import msgspec
 

@@ -6,7 +6,6 @@ host memory, is read there, and enters the tree. A waiting request is passed ove
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
-from simulator.core.row_list cimport RowList
 from simulator.kv.content cimport Content
 from simulator.kv.radix_host cimport Extent, HostTree
 from simulator.kv.tiers.level cimport Level

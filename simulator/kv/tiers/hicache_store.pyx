@@ -20,15 +20,13 @@ Not as in SGLang: a prefetch that found nothing is not requested again (there: u
 that replicas share, the batches of a prefetch are one read, so a request that stops waiting gets none of its pages, and
 reads and writes of one replica run side by side; a lookup takes no time.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove, memset
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.kv.content cimport Content, Cursor
-from simulator.kv.radix_host cimport Extent, HostTree
-from simulator.kv.tiers.level cimport READ, Job, Level
+from simulator.kv.content cimport Cursor
+from simulator.kv.tiers.level cimport READ, Job
 
 cdef enum:
     BATCH_PAGES = 128           # STORAGE_BATCH_SIZE

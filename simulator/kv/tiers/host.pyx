@@ -1,12 +1,5 @@
 """Host memory of a replica: base of the tiers that keep chunks of KV there."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.domain.tables cimport TierUse
-from simulator.kv.base cimport KVCache
-from simulator.kv.content cimport Content
-from simulator.kv.tier cimport KVTier
-from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.copies cimport LOAD, STORE, Copies, Copy
+from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
 from simulator.kv.tiers.lane cimport Lane
 
 from simulator.kv.tiers.settings import Offloading

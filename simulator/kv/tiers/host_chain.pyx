@@ -13,21 +13,17 @@ does not wait. Jobs that ended are noticed when a step begins.
 Source: inference-sim (BLIS) at b9628eb5 and 579322f9, sim/kv/offload_chain.go, offload_cputier.go and
 offload_deferral.go; equal to runs of f90a1e3a.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
-from simulator.domain.request cimport Demand
-from simulator.kv.chunk_store cimport ChunkStore
-from simulator.kv.mirror cimport ABSENT, BELOW, COMING, HELD, IS_PUT_OFF, NO_WAIT, WAS_PUT_OFF, Place, Wait
+from simulator.kv.mirror cimport ABSENT, BELOW, COMING, HELD, IS_PUT_OFF, NO_WAIT, WAS_PUT_OFF
 from simulator.kv.returning cimport key_of
-from simulator.kv.tiers.chunk_table cimport WRITING, ChunkTable
-from simulator.kv.tiers.station cimport READ, WRITE, Station
+from simulator.kv.tiers.chunk_table cimport WRITING
+from simulator.kv.tiers.station cimport READ, WRITE
 
 from simulator.kv.holdings import Holdings
 

@@ -8,7 +8,7 @@ same. Source: inference-sim (BLIS) at f90a1e3a, sim/kv/tiered.go.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
-from simulator.kv.mirror cimport ABSENT, HELD, Place
+from simulator.kv.mirror cimport ABSENT, HELD, Mirror, Place
 from simulator.kv.tiers.chunk_table cimport ChunkTable
 
 from simulator.kv.holdings import Holdings
@@ -23,6 +23,14 @@ cdef class HostMirror(Mirror):
     when_full : it is asked only when the KV cache has no room, as BLIS did up to 0.7.10.
     block_bytes : of a block on all accelerators, for the counters.
     """
+
+    cdef ChunkTable _table
+    cdef int64_t _reload_ns             # of a block
+    cdef int64_t _waiting_ns            # reloads that no iteration has waited for yet
+    cdef double _block_bytes
+    cdef readonly int64_t mirrored      # blocks, so far
+    cdef readonly int64_t evicted
+    cdef readonly int64_t reloaded
 
     def __init__(self, int64_t blocks, int64_t reload_ns, bint when_full=False, double block_bytes=0.0):
         self._table = ChunkTable(blocks)

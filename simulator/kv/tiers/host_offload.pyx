@@ -10,7 +10,6 @@ A block in host memory has the index that it had in the KV cache, and replaces a
 counted by blocks moved in and given back: a replaced block still counts, so host memory is full too early. That is a
 fault of BLIS's, and its recorded runs have it.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 cimport cython

@@ -1,6 +1,4 @@
 """One direction of a link over which blocks are copied: the base of all."""
-from libc.stdint cimport int32_t, int64_t
-
 from simulator.core.clock cimport NEVER_NS
 
 

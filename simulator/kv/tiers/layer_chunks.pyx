@@ -3,7 +3,6 @@
 A group of layers with a window keeps only the ends of segments, where a hit may end. Source: the behaviour
 of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
-from libc.stdint cimport int32_t, int64_t
 
 
 cdef bint is_kept(const LayerChunks* it, const Tails* tails, int32_t chunk) noexcept nogil:

@@ -1,15 +1,12 @@
 """A store of KV below host memory, and the reads and writes that share its link."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 cimport cython
 
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
-from simulator.core.row_list cimport RowList, add_row
-from simulator.kv.chunk_store cimport ChunkStore
-from simulator.kv.tiers.chunk_table cimport WRITING, Chunk, ChunkTable
-from simulator.kv.tiers.lane cimport Lane
+from simulator.core.row_list cimport add_row
+from simulator.kv.tiers.chunk_table cimport WRITING, Chunk
 
 from simulator.kv.tiers.fair_lane import FairLane
 from simulator.kv.tiers.fifo_lane import FifoLane

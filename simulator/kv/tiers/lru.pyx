@@ -7,7 +7,6 @@ of vLLM 0.32.0, vllm/v1/kv_offload/cpu/policies/lru.py.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from simulator.kv.tiers.chunk_table cimport Chunk, ChunkTable
-from simulator.kv.tiers.eviction cimport EvictionPolicy
 
 
 cdef class Lru(EvictionPolicy):

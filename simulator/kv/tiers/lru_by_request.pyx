@@ -6,12 +6,11 @@ beginning, which others may share. A chunk that a request uses leaves the place 
 leaves moves its chunks to the end, as in `lru`. Source: the behaviour of vLLM 0.33.0,
 vllm/v1/kv_offload/cpu/policies/lru.py.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport uint8_t
 from libc.stdlib cimport free
 cimport cython
 
 from simulator.core.memory cimport resize
-from simulator.kv.tiers.lru cimport Lru
 
 
 @cython.final

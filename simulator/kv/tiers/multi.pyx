@@ -20,6 +20,14 @@ cdef class MultiTier(KVTier):
     asks_both : the second is asked even where the first has something: it may put the request off, as in vLLM.
     """
 
+    cdef readonly KVTier first, second
+    cdef bint _asks_both
+    cdef bint _first_has_it         # the first tier has tokens for the request that asked last
+
+    cdef inline bint _is_of_first(self, int32_t row) noexcept nogil:
+        """Did the first tier do the last load of a request?"""
+        return self.first.loaded_tokens(row) > 0
+
     def __init__(self, KVTier first, KVTier second, asks_both=True):
         self.first, self.second, self._asks_both = first, second, asks_both
         self.copies = True

@@ -7,7 +7,7 @@ Chunks are kept for each group of layers; here all layers are one group of full 
 windows and states. Source: the behaviour of vLLM 0.32.0, vllm/v1/kv_offload/cpu/manager.py and
 vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py; of 0.33.0 where settings say so.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free
 
 from simulator.core.arithmetic cimport round_half_up
@@ -17,16 +17,13 @@ from simulator.core.row_list cimport add_row, has_row
 from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content
 from simulator.kv.fences cimport Touched
-from simulator.kv.tier cimport UNDECIDED, External
+from simulator.kv.tier cimport UNDECIDED
 from simulator.kv.tiers.chunk_table cimport REMEMBERED, WRITING, Chunk
-from simulator.kv.tiers.chain cimport Chain
 from simulator.kv.tiers.copies cimport LOAD, STORE, Copy
 from simulator.kv.tiers.eviction cimport INSERTED, MISSED, REUSED, SEEN
-from simulator.kv.tiers.host cimport HostTier
 from simulator.kv.tiers.lane cimport Lane
 from simulator.kv.tiers.ranking cimport close_runs, cut_out, mark_of, rank_uses
-from simulator.kv.tiers.reuse_counts cimport ReuseCounts
-from simulator.kv.tiers.users cimport Part, User, Users
+from simulator.kv.tiers.users cimport User
 
 from simulator.kv.holdings import Holdings
 from simulator.kv.tiers.level import Level

@@ -1,11 +1,5 @@
 """Uses of chunks, as requests of a tier report them to its eviction policy."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.kv.content cimport Content
-from simulator.kv.tiers.chunk_table cimport ChunkTable
-from simulator.kv.tiers.eviction cimport INSERTED, SEEN, EvictionPolicy
-from simulator.kv.tiers.lru_by_request cimport LruByRequest
-from simulator.kv.tiers.users cimport Part, User
+from simulator.kv.tiers.eviction cimport INSERTED, SEEN
 
 
 cdef int32_t mark_of(LruByRequest policy, User* user) except -1 nogil:

@@ -1,10 +1,8 @@
 """How often each of the recently offered chunks was offered."""
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport free, malloc
 cimport cython
 
-from simulator.core.hash_map cimport HashMap
-from simulator.core.index_list cimport IndexLinks, new_list
+from simulator.core.index_list cimport new_list
 
 MOST_COUNTED = 64_000           # chunks: vLLM 0.32.0, vllm/v1/kv_offload/cpu/manager.py
 

@@ -4,7 +4,6 @@ A job of n bytes takes base + n / (b r) us, the quotient cut to whole microsecon
 `first_frac` with one job of its direction to 1 with `full_depth`. Source: inference-sim (BLIS) at 9be04fd5,
 sim/kvtransfer/station.go; equal to runs of f90a1e3a.
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython

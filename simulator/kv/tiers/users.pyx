@@ -1,11 +1,9 @@
 """State of each request in a tier while it is here."""
-from libc.stdint cimport INT32_MAX, int32_t, uint64_t
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from simulator.core.hash_map cimport HashMap
 from simulator.core.memory cimport resize
-from simulator.kv.content cimport Content
 from simulator.kv.returning cimport key_of
 
 

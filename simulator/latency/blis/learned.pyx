@@ -1,6 +1,4 @@
 """Base of the backends with learned prices."""
-from simulator.latency.base cimport LatencyModel
-
 from simulator.latency.blis.coefficients import choose
 
 

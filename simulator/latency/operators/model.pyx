@@ -114,7 +114,7 @@ cdef struct Line:               # decodes alone: ns of n sequences while the sum
     Origin between
 
 
-cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
+cdef struct Overlap:            # of two batches; see simulator/experts/README.md
     bint is_enabled
     int64_t decode_tokens       # minimum, on the rank with fewest
     int64_t prefill_tokens

@@ -7,8 +7,6 @@ fast-forward, ranks in lock step and stragglers need no special code for it.
 """
 from libc.stdint cimport int32_t
 
-from simulator.domain.batch cimport BatchShape
-from simulator.latency.base cimport LatencyModel
 from simulator.latency.gathering cimport Gathered
 
 

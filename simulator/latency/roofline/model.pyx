@@ -24,7 +24,7 @@ sum of
 
 all on one accelerator; costs.py has each coefficient. [engine.experts] has the busiest rank's share of experts, with
 the weights of its needed experts, and adds dispatch and combine: experts.py; with two-batch overlap the halves of a
-batch alternate, see experts/overlap.py of the package, with all layers counted as equal. With pipeline stages, head and
+batch alternate, see simulator/experts/README.md, with all layers counted as equal. With pipeline stages, head and
 sampler belong to the last stage, a hand-over follows each other stage, and the remaining time is divided by layers. A
 maximum is taken where the hardware overlaps work, within an operator. Prompts and decodes of a batch share one pass
 over the weights but not attention. Unlike in a roofline of whole phases, max(sum of FLOPs / peak, sum of bytes /
@@ -105,7 +105,7 @@ cdef enum:
     MOST_OTHERS = 30            # MOST_OTHER_PASSES
 
 
-cdef struct Overlap:            # of two batches; see experts/overlap.py of the package
+cdef struct Overlap:            # of two batches; see simulator/experts/README.md
     bint is_enabled
     int64_t decode_tokens       # minimum, on the rank with fewest
     int64_t prefill_tokens

@@ -1,8 +1,4 @@
 """Base of all deciders: whether the prompt of a request is computed on a prefill replica."""
-from libc.stdint cimport int32_t, int64_t
-
-from simulator.domain.request cimport Demand, Request
-
 from typing import Any
 
 import msgspec

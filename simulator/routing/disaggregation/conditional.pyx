@@ -4,14 +4,12 @@ The verdict that a request stays at its decode replica holds only while that rep
 nothing. Source: ai-dynamo/dynamo, lib/kv-router/src/conditional_disagg.rs (088ca50b) and
 lib/llm/src/kv_router/prefill_router/conditional_bypass.rs (07a6c9ce).
 """
-from libc.stdint cimport int32_t, int64_t
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.routing.disaggregation.base cimport Decider
 
 Share = Annotated[float, Meta(ge=0, le=1e6)]
 BusyShare = Annotated[Share, Meta(description=(

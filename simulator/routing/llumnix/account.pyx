@@ -5,7 +5,7 @@ running requests with max_tokens > 1; a prefill leg has 1.
 Source: llumnix-project/llumnix at 8a693b4, instance_status_local_account.go, and the status collector of its
 engine.
 """
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 cimport cython
@@ -13,10 +13,8 @@ cimport cython
 from simulator.core.errors cimport broken, out_of_memory
 from simulator.core.memory cimport resize
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
-from simulator.domain.request cimport RUNNING, WAITING, Request
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.domain.request cimport RUNNING, WAITING
 
-from simulator.routing.llumnix.composition import INFER_TYPES
 
 
 cdef class Dispatches:
@@ -105,17 +103,6 @@ cdef class Dispatches:
         if of_rows != at_replicas or at_replicas + unused != self._room:
             return broken("Dispatches: a record is neither at a replica nor unused")
         return 0
-
-    # The face for tests.
-
-    def replicas_of(self, row):
-        """Return the replicas at which a request is, first come first."""
-        cdef int32_t index = self.first_of_row[row]
-        found = []
-        while index >= 0:
-            found.append(self.items[index].replica)
-            index = self.items[index].next_of_row
-        return found[::-1]
 
 
 @cython.final
@@ -214,43 +201,6 @@ cdef class LocalAccount:
             candidate.in_flight_decodes += sign
             candidate.in_flight_decode_tokens += sign * one.tokens
 
-    # The face for tests.
-
-    def note_sent(self, row, replica, infer_type, tokens, hit_tokens=0, now_ns=0):
-        """Add a request sent in the role `infer_type`, a name."""
-        self.add(row, replica, INFER_TYPES.index(infer_type), tokens, hit_tokens, now_ns)
-
-    def note_reverted(self, row, replica):
-        """Revert the count of a prefill."""
-        self.revert_prefill(row, replica)
-
-    def note_left(self, row, replica=-1):
-        """Forget a request."""
-        self.remove(row, replica)
-
-    def note_restart(self, replica):
-        """Take up a replica anew."""
-        self.restart(replica)
-
-    def note_status(self, replica, waited, waiting, now_ns):
-        """Compare with a status that shows the rows `waited` lately and `waiting`, a list, which may name strangers."""
-        cdef int32_t index = self.first_of_replica[replica]
-        while index >= 0:
-            self.items[index].was_waiting = self.items[index].row in waited
-            self.items[index].is_waiting = self.items[index].row in waiting
-            index = self.items[index].next_of_replica
-        self.reconcile(replica, <int32_t>len(waiting), now_ns)
-
-    def dispatches(self, replica):
-        """Return row -> (role, tokens, uncomputed tokens, whether a status has shown it) of a replica."""
-        cdef int32_t index = self.first_of_replica[replica]
-        found = {}
-        while index >= 0:
-            one = self.items[index]
-            found[one.row] = (INFER_TYPES[one.infer_type], one.tokens, one.uncomputed_tokens, bool(one.is_found))
-            index = one.next_of_replica
-        return found
-
 
 @cython.final
 cdef class LegCounts(Dispatches):
@@ -297,18 +247,3 @@ cdef class LegCounts(Dispatches):
 
     cdef void push(self) noexcept nogil:
         memcpy(self.pushed, self.seen, self._num_replicas * sizeof(LegCount))
-
-    # The face for tests.
-
-    def note_sent(self, row, replica):
-        """Note that a leg was sent."""
-        self.sent(row, replica)
-
-    def note_left(self, row, replica):
-        """Note that it has left."""
-        self.left(row, replica)
-
-    def counted(self):
-        """Return (requests, tokens) that each replica has now."""
-        self.count()
-        return [(self.seen[i].requests, self.seen[i].tokens) for i in range(self._num_replicas)]

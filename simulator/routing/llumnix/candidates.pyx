@@ -2,10 +2,6 @@
 
 Source: llumnix-project/llumnix at 8a693b4, prefix_cache_utils.go.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
-
-from simulator.routing.llumnix.predictor cimport ProfileTable
-
 import numpy as np
 
 from simulator.routing.llumnix.composition import METRIC_NAMES
@@ -57,15 +53,6 @@ cdef class Candidates:
             self.items[i].needs_failover = False
             self.items[i].hit_tokens = self.items[i].miss_tokens = self.items[i].predicted_tokens = 0
 
-    def begin_at(self, now_ns):
-        """Forget the last request and set the clock (for Python and tests)."""
-        self.begin(now_ns)
-
-    def set_clock(self, now_ns):
-        """Set the clock alone (for tests)."""
-        self.now_ns = now_ns
-
-
 cdef int32_t run_of_chunks(const int8_t* held, int32_t num_chunks, bint may_begin_late) noexcept nogil:
     cdef int32_t first = 0, end
     while may_begin_late and first < num_chunks and not held[first]:
@@ -74,12 +61,3 @@ cdef int32_t run_of_chunks(const int8_t* held, int32_t num_chunks, bint may_begi
     while end < num_chunks and held[end]:
         end += 1
     return end - first
-
-
-def note_holders(Candidates candidates, holders, chunk_size, prompt_tokens, upstream_compat=False):
-    """Note the hits of all candidates; holders: of each chunk, as indexes."""
-    cdef int8_t[::1] held
-    for i in range(candidates.count):
-        held = np.array([*(i in each for each in holders), False], np.int8)
-        hit_tokens = chunk_size * run_of_chunks(&held[0], <int32_t>len(holders), upstream_compat)
-        note_hits(&candidates.items[<int32_t>i], prompt_tokens, hit_tokens, upstream_compat)

@@ -2,16 +2,12 @@
 
 Source: llumnix-project/llumnix at 8a693b4, scheduling_policy.go.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
-from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
-from simulator.routing.llumnix.account cimport LocalAccount
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.routing.llumnix.candidates cimport Candidate
 from simulator.routing.llumnix.filters cimport apply_filters, fill_chain
 from simulator.routing.llumnix.metrics cimport compute_metric
-from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.routing.llumnix.selectors cimport fill_selector, select
 
 import numpy as np
@@ -142,26 +138,6 @@ cdef class Dispatcher:
             raise InputErrors([KeyFault(
                 f"cluster.routing.scheduling_policy: this policy has no rule for {name} replicas; give one: "
                 f'[[cluster.routing.infer_types]] infer_type = "{name}"')])
-
-    # The face for tests.
-
-    def dispatch(self, mode, stage, row, prompt_tokens):
-        """Return the choice of a call of the scheduler: a list of candidates, None where there is none."""
-        cdef Choice choice
-        cdef int8_t infer_type = INFER_TYPES.index(stage or "prefill")
-        self.regroup()
-        self.measure(prompt_tokens)
-        self.choose({"neutral": WHOLE, "pd_batch": PD_BATCH, "pd_staged": PD_STAGED}[mode], infer_type, row,
-                    prompt_tokens, &choice)
-        if not choice.has_groups:
-            return []
-        chosen = [choice.neutral] if mode == "neutral" else [choice.prefill, choice.decode]
-        return [None if each < 0 else each for each in chosen]
-
-    def computed(self, infer_type):
-        """Return the names of the metrics that are computed for an infer type."""
-        cdef Pipeline pipeline = self.pipelines[<int32_t>INFER_TYPES.index(infer_type)]
-        return [pipeline.metrics[k] for k in range(pipeline.num_metrics)]
 
 
 cdef int fill_pipeline(Pipeline* pipeline, object spec, bint is_lite) except -1:

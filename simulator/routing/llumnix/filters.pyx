@@ -2,13 +2,9 @@
 
 Source: llumnix-project/llumnix at 8a693b4, filters.go, and cms_read_client.go:setReservedInstance for reservations.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t
-
 from simulator.domain.replica_state cimport DECODE, PREFILL
-from simulator.routing.llumnix.candidates cimport NOT_RESERVED, Candidate, Candidates
+from simulator.routing.llumnix.candidates cimport NOT_RESERVED, Candidate
 from simulator.routing.llumnix.metrics cimport ALL_PREFILLS_TOKENS_NUM, DECODE_BATCH_SIZE, is_less, metric_value
-
-import numpy as np
 
 from simulator.routing.llumnix.composition import FAILOVER_DOMAINS, FILTER_NAMES, INFER_TYPES, metric_code
 
@@ -140,20 +136,6 @@ cdef int fill_chain(FilterChain* chain, object specs, bint is_lite) except -1:
     return 0
 
 
-def filtered(Candidates candidates, specs, members, is_fallback=False):
-    """Return the members that pass a list of FilterSpec (for Python and tests)."""
-    cdef FilterChain chain
-    cdef const int32_t[::1] given
-    cdef int32_t[::1] kept
-    given = np.asarray(members, np.int32)
-    kept = np.empty(max(1, len(members)), np.int32)
-    fill_chain(&chain, specs, False)
-    if len(members) == 0:
-        return []
-    left = apply_filters(candidates, &chain, &given[0], <int32_t>len(members), is_fallback, &kept[0])
-    return [int(each) for each in kept[:left]]
-
-
 # ---- reservations
 
 cdef bint is_reserved(Candidates candidates, int8_t infer_type) noexcept nogil:
@@ -190,8 +172,3 @@ cdef void reserve(Candidates candidates) noexcept nogil:
         elect(candidates, DECODE, ALL_PREFILLS_TOKENS_NUM, DECODE_BATCH_SIZE)
     if not is_reserved(candidates, PREFILL):
         elect(candidates, PREFILL, DECODE_BATCH_SIZE, ALL_PREFILLS_TOKENS_NUM)
-
-
-def reserve_all(Candidates candidates):
-    """Reserve one for each where none is (for Python and tests)."""
-    reserve(candidates)

@@ -1,5 +1,5 @@
 """Lite mode: the gateway's own count of the requests and tokens at each replica, without any status."""
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.request cimport Request
@@ -19,7 +19,6 @@ cdef struct LiteCounts:             # of one replica
 @cython.final
 cdef class LiteState(Dispatches):
     cdef LiteCounts* counts         # [replica]
-    cdef set _gateways
 
     # A replica registers; with a version that is not newer: ignored. It has no requests then.
     cdef void add_replica(self, int32_t replica, int32_t version) noexcept nogil

@@ -4,15 +4,12 @@ All gateways of a simulated cluster are one, and every replica is registered fro
 of their requests at intervals; their sum over a replica equals a field of its state, and is read from there.
 Source: llumnix-project/llumnix at 8a693b4, local_realtime_state.go.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.request cimport Request
-from simulator.routing.llumnix.account cimport Dispatch, Dispatches
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
-from simulator.signals.view cimport View
+from simulator.routing.llumnix.account cimport Dispatch
+from simulator.routing.llumnix.candidates cimport Candidate
 
 
 @cython.final
@@ -23,7 +20,6 @@ cdef class LiteState(Dispatches):
         self.counts = <LiteCounts*>calloc(num_replicas, sizeof(LiteCounts))
         if self.counts == NULL:
             raise MemoryError()
-        self._gateways = set()
 
     def __dealloc__(self):
         free(self.counts)
@@ -75,69 +71,6 @@ cdef class LiteState(Dispatches):
         counts.requests -= 1
         counts.tokens -= one.tokens
         self.drop(index)
-
-    # The face for tests. An absent request, or a gateway that did not send it, is refused.
-
-    def register_replica(self, replica, version):
-        """Register a replica."""
-        self.add_replica(replica, version)
-
-    def deregister_replica(self, replica):
-        """Remove a replica and its requests."""
-        self.remove_replica(replica)
-
-    def register_gateway(self, gateway):
-        """Register a gateway."""
-        self._gateways.add(gateway)
-
-    def deregister_gateway(self, gateway):
-        """Remove a gateway and its requests."""
-        cdef int32_t replica, index, following, lost = gateway
-        self._gateways.discard(gateway)
-        for replica in range(self._num_replicas):
-            index = self.first_of_replica[replica]
-            while index >= 0:
-                following = self.items[index].next_of_replica
-                if self.items[index].gateway == lost:
-                    self.release(index)
-                index = following
-
-    def note_sent(self, row, replica, gateway, tokens):
-        """Add a request, which is nowhere yet."""
-        if self.first_of_row[<int32_t>row] >= 0:
-            raise KeyError(f"request {row} is at replica {self.items[self.first_of_row[<int32_t>row]].replica} already")
-        if self.counts[<int32_t>replica].version == 0 or gateway not in self._gateways:
-            raise KeyError(f"replica {replica} or gateway {gateway} is not registered")
-        self.allocate(row, replica, gateway, tokens)
-
-    def note_tokens(self, row, replica, gateway, tokens):
-        """Take a report of the length of a text."""
-        self.update(self._find_sent(row, replica, gateway), tokens)
-
-    def note_prefilled(self, row, replica, gateway):
-        """Take a report of a first token."""
-        self.prefilled(self._find_sent(row, replica, gateway))
-
-    def note_left(self, row, replica):
-        """Forget a request, if it is anywhere; there, if it is."""
-        index = self.find(row, replica)
-        if index < 0:
-            index = self.first_of_row[<int32_t>row]
-        if index >= 0:
-            self.release(index)
-
-    def counts_of(self, replica):
-        """Return (requests, tokens, waiting requests, waiting tokens); None: not registered."""
-        cdef LiteCounts counts = self.counts[<int32_t>replica]
-        if counts.version == 0:
-            return None
-        return counts.requests, counts.tokens, counts.waiting_requests, counts.waiting_tokens
-
-    def _find_sent(self, row, replica, gateway):
-        index = self.find(row, replica)
-        if index < 0 or self.items[<int32_t>index].gateway != gateway:
-            raise KeyError(f"request {row} was not sent to replica {replica} by gateway {gateway}")
-        return index
 
 
 @cython.final

@@ -4,12 +4,9 @@ Source: llumnix-project/llumnix at 8a693b4, metrics.go. Values are float32 there
 """
 from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates
+from simulator.routing.llumnix.candidates cimport Candidate
 from simulator.routing.llumnix.predictor cimport chunked_prefill_ms, decode_ms
-
-from simulator.routing.llumnix.composition import metric_code
 
 
 cdef inline int64_t decode_batch_size(const Candidate* c) noexcept nogil:
@@ -100,13 +97,3 @@ cdef void compute_metric(Candidates candidates, int32_t metric, const int32_t* m
     cdef int32_t k
     for k in range(num_members):
         values[members[k]] = metric_value(candidates, metric, members[k], prompt_tokens)
-
-
-def value_of(Candidates candidates, name, i, prompt_tokens=0, is_lite=False):
-    """Return the value of a metric of candidate `i` (for Python and tests)."""
-    return metric_value(candidates, metric_code(name, is_lite), i, prompt_tokens)
-
-
-def orders_before(name, a, b):
-    """Return whether value `a` of a metric is better than `b` (for Python and tests)."""
-    return bool(is_less(metric_code(name), a, b))

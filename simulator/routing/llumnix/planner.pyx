@@ -3,14 +3,11 @@
 Source: llumnix-project/llumnix at 8a693b4, rescheduling_policy.go:getMigrationPairs and rescheduling_selectors.go.
 Where ids decide there, the order of candidates decides here.
 """
-from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.replica_state cimport DECODE
-from simulator.routing.llumnix.candidates cimport Candidates
 from simulator.routing.llumnix.filters cimport apply_filters, fill_chain
 from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, compute_metric, is_less
-from simulator.routing.rescheduling.base cimport Rescheduler
 
 import numpy as np
 
@@ -119,23 +116,6 @@ cdef class Pairs:
             listed[j] = one
 
 
-def pairs_of(Candidates candidates, selector, sources, destinations, metric=None, by_unit=False, only_strict=True):
-    """Return the pairs that a selector finds, in order (for Python and tests)."""
-    cdef Pairs pairs = Pairs(candidates)
-    cdef PairRule rule
-    cdef int32_t i, one
-    rule.selector = PAIR_SELECTORS.index(selector)
-    rule.metric = metric_code(metric) if metric else 0
-    rule.by_unit, rule.only_strict, rule.least_difference = by_unit, only_strict, 0
-    for i, one in enumerate(sorted(sources)):
-        pairs.sources[i] = one
-    for i, one in enumerate(sorted(destinations)):
-        pairs.destinations[i] = one
-    pairs.num_sources, pairs.num_destinations = <int32_t>len(sources), <int32_t>len(destinations)
-    pairs.pair(&rule)
-    return [(pairs.first[i], pairs.second[i]) for i in range(pairs.count)]
-
-
 @cython.final
 cdef class MovePlanner:
     """Plans moves between `candidates` by a list of ReschedulingSpec."""
@@ -173,10 +153,6 @@ cdef class MovePlanner:
         self._pairs.num_destinations = apply_filters(
             self._candidates, &policy.destinations, self._everyone, count, False, self._pairs.destinations)
         self._pairs.pair(&policy.rule)
-
-    def plan_for(self, Rescheduler rescheduler, now_ns):
-        """Replace the moves of a rescheduler (for tests)."""
-        self.plan(rescheduler, now_ns)
 
 
 cdef bint is_planned(Rescheduler rescheduler, int32_t source, int32_t destination) noexcept nogil:

@@ -4,7 +4,6 @@ Source: llumnix-project/llumnix at 8a693b4, quadratic_predictor.go and predict_u
 Files of profiles hold {"metadata": .., "results": [row, ..]}; the p50 of each row is used.
 """
 from libc.math cimport NAN, fabs, hypot, round
-from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 import json
@@ -94,25 +93,6 @@ cdef class OnlinePredictor:
             left -= batch
         return min(computed, backlog)
 
-    # The face for tests.
-
-    def learn(self, tokens, duration_ms):
-        """Add one iteration."""
-        self.add(tokens, duration_ms)
-
-    def refit(self):
-        """Fit if there are samples enough; say whether there is a fit."""
-        self.fit()
-        return self.is_fitted
-
-    def duration_ms(self, tokens):
-        """Return the predicted duration of an iteration."""
-        return self.predict_ms(tokens)
-
-    def progress(self, backlog, running, max_batched_tokens, age_ms):
-        """Return the prefill tokens computed since a status."""
-        return self.computed_tokens(backlog, running, max_batched_tokens, age_ms)
-
 
 @cython.final
 cdef class ProfileTable:
@@ -153,21 +133,6 @@ cdef class ProfileTable:
             return below
         above = between(self._values + <int64_t>high * self._num_columns, self._columns, left, right, column)
         return below + (above - below) * (row - self._rows[low]) / (self._rows[high] - self._rows[low])
-
-    def value(self, row, column):
-        """Return the interpolated value; None: not in the table (for Python and tests)."""
-        value = self.predict(row, column)
-        return None if value != value else value
-
-    def decode_ms(self, sequences, tokens):
-        """Return `decode_ms` of this table; None: not in it (for Python and tests)."""
-        value = decode_ms(self, sequences, tokens)
-        return None if value != value else value
-
-    def prefill_ms(self, tokens, max_batched_tokens, decode_iteration_ms):
-        """Return `chunked_prefill_ms` of this table; None: not in it (for Python and tests)."""
-        value = chunked_prefill_ms(self, tokens, max_batched_tokens, decode_iteration_ms)
-        return None if value != value else value
 
 
 cdef int32_t last_up_to(const double* grid, int32_t count, double x) noexcept nogil:

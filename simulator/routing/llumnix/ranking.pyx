@@ -5,15 +5,12 @@ takes the best, most candidates keep their rank: a candidate is judged again if 
 or closed, and all are when statuses arrive. The result is the dispatcher's.
 """
 from libc.math cimport INFINITY
-from libc.stdint cimport INT64_MAX, int8_t, int32_t
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.core.draws cimport Draws
 from simulator.core.errors cimport broken
-from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.llumnix.candidates cimport Candidate, is_idle
-from simulator.routing.llumnix.dispatcher cimport Dispatcher
 from simulator.routing.llumnix.filters cimport (
     DOMAIN_INSTANCE, DOMAIN_INSTANCE_UNIT, FAILOVER, FAILOVER_MIGRATION_SOURCE, RESERVED, STALENESS, passes)
 from simulator.routing.llumnix.metrics cimport (

@@ -3,17 +3,11 @@
 Source: llumnix-project/llumnix at 8a693b4, scheduling_selectors.go. Where the order of a Go map decides there, which is
 another one each time, equals are drawn from here if they are ordered by metrics alone; else the first one wins.
 """
-from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport DECODE, PREFILL
-from simulator.routing.llumnix.candidates cimport Candidates
 from simulator.routing.llumnix.metrics cimport PREDICTED_TPOT, PREDICTED_TTFT, compute_metric, is_before
 
-import numpy as np
-
-from simulator.core.random_streams import RandomStreams
 from simulator.routing.llumnix.composition import SELECTOR_NAMES, metric_code
 
 
@@ -138,13 +132,3 @@ cdef int fill_selector(Selector* selector, object spec, bint is_lite) except -1:
     selector.tpot_limit_ms = spec.tpot_limit_ms
     selector.last = -1
     return 0
-
-
-def selected(Candidates candidates, spec, kept, is_fallback=False, last=-1, seed=0):
-    """Return the index that a SelectorSpec chooses; -1: none (for Python and tests)."""
-    cdef Selector selector
-    cdef int32_t[::1] given = np.asarray([*kept, 0], np.int32)
-    cdef Draws draws = Draws(RandomStreams(seed).generator("routing"))
-    fill_selector(&selector, spec, False)
-    selector.last = last
-    return select(candidates, &selector, &given[0], <int32_t>len(kept), is_fallback, draws)

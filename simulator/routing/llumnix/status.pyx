@@ -8,19 +8,15 @@ looks are further apart than both intervals, the state at the look itself is tak
 Source: llumnix-project/llumnix at 8a693b4: LLUMNIX_INSTANCE_UPDATE_STEPS, LLUMNIX_STATUS_PUSH_INTERVAL and
 cms-pull-status-interval-ms; cms_read_client.go for the changes by a status.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 cimport cython
 
 from simulator.core.debug cimport SIM_DEBUG
 from simulator.core.errors cimport broken
-from simulator.domain.replica_state cimport PREFILL, ReplicaState
-from simulator.domain.request cimport Request
-from simulator.routing.llumnix.account cimport Dispatch, LegCount, LegCounts, LocalAccount
-from simulator.routing.llumnix.candidates cimport Candidate, Candidates, is_idle
-from simulator.routing.llumnix.predictor cimport OnlinePredictor
-from simulator.signals.view cimport View
+from simulator.domain.replica_state cimport PREFILL
+from simulator.routing.llumnix.account cimport Dispatch
+from simulator.routing.llumnix.candidates cimport Candidate, is_idle
 
 
 @cython.final
@@ -178,7 +174,3 @@ cdef class StatusFeed:
             one.is_waiting = one.was_waiting and not 0 <= request.scheduled_ns < state.time_ns
             index = one.next_of_replica
         self._account.reconcile(i, state.waiting, now_ns)
-
-    def refresh_at(self, now_ns):
-        """Bring the candidates up to date (for Python and tests)."""
-        self.refresh(now_ns)

@@ -2,11 +2,10 @@
 
 Source: Karger et al., Consistent Hashing and Random Trees, STOC 1997; points per replica as in ketama.
 """
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, int64_t
 from libc.stdlib cimport free, malloc, qsort
 
 from simulator.core.draws cimport mix
-from simulator.signals.view cimport View
 
 
 cdef int compare(const void* a, const void* b) noexcept nogil:

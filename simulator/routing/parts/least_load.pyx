@@ -1,14 +1,10 @@
 """The least loaded replica of a view, kept up to date change by change."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 
-from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.routing.parts.load cimport REQUESTS, WAITING, load_named, load_of
 from simulator.routing.parts.pick cimport pick_least
-from simulator.core.tied_counts cimport OUT, TiedCounts
-from simulator.core.tied_minima cimport TiedMinima
-from simulator.signals.view cimport View
+from simulator.core.tied_counts cimport OUT
 
 
 cdef class LeastLoad:

@@ -1,6 +1,4 @@
 """Measures of load, by name."""
-from simulator.signals.view cimport View
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

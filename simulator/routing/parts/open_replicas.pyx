@@ -1,9 +1,7 @@
 """The replicas that can be routed to, side by side, so that drawing one takes one draw."""
-from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 
 from simulator.core.errors cimport broken
-from simulator.signals.view cimport View
 
 
 cdef class OpenReplicas:

@@ -3,16 +3,12 @@
 Source of the rule: the router-side LRU of prefix-affinity in BLIS (inference-sim, sim/prefix_cache_index.go) and of
 llm-d's approximate prefix scorer.
 """
-from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from simulator.core.draws cimport mix
-from simulator.core.hash_map cimport HashMap
-from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
+from simulator.core.index_list cimport NONE, new_list
 from simulator.core.memory cimport resize
-from simulator.domain.request cimport Request
 from simulator.kv.prompt_hashes cimport read_hashes
-from simulator.signals.holder_sets cimport HolderSets
 
 cdef enum:
     FIRST_ENTRIES = 1024

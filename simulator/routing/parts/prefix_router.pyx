@@ -1,5 +1,5 @@
 """Base of routers that remember which prompts they sent where."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from typing import Annotated
@@ -7,7 +7,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.routing.parts.pick cimport pick_highest
-from simulator.routing.parts.prefix_index cimport PrefixIndex
 
 Capacity = Annotated[int, Meta(ge=1, le=2**30, description=(
     "blocks that the router remembers of each replica, the latest sent there"))]

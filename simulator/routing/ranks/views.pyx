@@ -1,12 +1,10 @@
 """Views of the ranks of replicas for two routers in a row: of groups of ranks, and of the ranks of one group."""
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
 
-from simulator.domain.replica_state cimport ReplicaAccount, ReplicaState, hit_rate_of
+from simulator.domain.replica_state cimport hit_rate_of
 from simulator.signals.media cimport NUM_MEDIA
-from simulator.signals.view cimport View
 
 
 @cython.final

@@ -3,7 +3,6 @@
 Source of rules and orders: llumnix-project/llumnix at 8a693b4, base_migration_frontend.py:get_migrated_requests and
 kvt_migration_frontend.py.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 
 from simulator.core.memory cimport resize

@@ -1,10 +1,6 @@
 """Base of all scorers: a score of each replica for a request."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
-
-from simulator.domain.request cimport Demand, Request
-from simulator.core.tied_minima cimport TiedMinima
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Record of every decision of a run, for tests and exploration."""
+"""Record of every decision of a run."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.core.clock cimport NEVER_NS
@@ -28,7 +28,7 @@ class StepLog:
         A decision that only preempts is kept and not counted: logs of the real scheduler leave it out.
     blocks : record block tables and queues of free blocks, too, with each decision.
 
-    See `simulator.debug.Recording` for the contents of the dicts.
+    See `support.recording.Recording` for the contents of the dicts.
     """
 
     def __init__(self, limit=None, blocks=True):

@@ -1,4 +1,4 @@
-"""The debug interface: run a workload and see each decision of each replica."""
+"""Complete records of runs: each decision of each replica."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.engine.build import build
-from simulator.engine.debug import IterationLimit, StepLog
 from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, Hooks
+from support.step_log import IterationLimit, StepLog
 
 
 @dataclass
