@@ -156,8 +156,9 @@ class Site:
                    "enable_chunked_prefill": getattr(engine.parameters, "enable_chunked_prefill", False)}
         if self.model.is_causal:
             return
-        faults = [f"{key}: expected false, found true: {self.model.name} attends in both directions, so that a prompt is "
-                  "computed whole and nothing is kept; vLLM turns it off too" for key, is_on in options.items() if is_on]
+        why = (f"{self.model.name} attends in both directions, so that a prompt is computed whole and nothing is kept; "
+               "vLLM turns it off too")
+        faults = [f"{key}: expected false, found true: {why}" for key, is_on in options.items() if is_on]
         tokens = getattr(engine.parameters, "max_num_batched_tokens", None)
         if tokens is not None and tokens < self.max_model_len:
             faults.append(f"max_num_batched_tokens: expected at least max_model_len = {self.max_model_len}, since "

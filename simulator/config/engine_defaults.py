@@ -63,8 +63,11 @@ def _whole_text(engine, machine: Machine, asked: Collection[str]) -> dict[str, s
     for key in WHOLE_TEXT:
         place = engine.parameters if key in engine.parameters.__struct_fields__ else engine
         if key not in asked and getattr(place, key, False):
-            changed = msgspec.structs.replace(engine.parameters, **{key: False}) if place is engine.parameters else False
-            msgspec.structs.force_setattr(engine, "parameters" if place is engine.parameters else key, changed)
+            if place is engine.parameters:
+                changed = msgspec.structs.replace(place, **{key: False})
+                msgspec.structs.force_setattr(engine, "parameters", changed)
+            else:
+                msgspec.structs.force_setattr(engine, key, False)
             found[key] = why
     return found
 

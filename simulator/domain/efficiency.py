@@ -29,7 +29,9 @@ PCIE_SHARE = 0.6
 def reached_pcie_bytes_per_s(accelerator: AcceleratorSpec, ranks: int) -> float:
     """Return the bus bandwidth of an all-reduce over PCIe, bytes/s; 0: not known.
 
-    ranks : cards without another link. The measured one, of more ranks than were measured that of most; where none was measured, `PCIE_SHARE` of the link.
+    It is as measured, for more ranks than were measured that of the most; not measured, `PCIE_SHARE` of the link.
+
+    ranks : cards without another link.
     """
     measured = accelerator.pcie_bus_bytes_per_s
     if not measured:

@@ -28,7 +28,8 @@ def test_a_pooler_on_a_decoder_is_the_decoder_without_its_head(architecture, tmp
 
 @pytest.mark.parametrize(("architecture", "reason"), [
     ("NomicBertModel", "an encoder with parts"), ("GteNewForSequenceClassification", "an encoder with parts"),
-    ("ModernBertForMaskedLM", "an encoder with parts"), ("WhisperForConditionalGeneration", "an encoder with a decoder"),
+    ("ModernBertForMaskedLM", "an encoder with parts"),
+    ("WhisperForConditionalGeneration", "an encoder with a decoder"),
     ("T5ForConditionalGeneration", "an encoder with a decoder"),
 ])
 def test_encoders_are_refused_with_the_reason(architecture, reason, tmp_path):

@@ -103,7 +103,7 @@ def test_fast_forward_makes_no_difference(tmp_path):
 
 @pytest.mark.parametrize(("changes", "fault"), [
     ({"engine.enable_chunked_prefill": True}, "engine.enable_chunked_prefill: expected false, found true: bge-m3 att"),
-    ({"engine.enable_prefix_caching": True}, "engine.enable_prefix_caching: expected false, found true: bge-m3 attends"),
+    ({"engine.enable_prefix_caching": True}, "engine.enable_prefix_caching: expected false, found true: bge-m3 att"),
     ({"engine.max_num_batched_tokens": 4096}, "max_num_batched_tokens: expected at least max_model_len = 8192, since"),
     ({"engine.task": "generate"}, "bge-m3 has no output head"),
     ({"latency.backend": "trained_physics"}, "has no price of attention in both directions"),

@@ -141,8 +141,9 @@ def without_equal_experts(rows: dict) -> dict:
         return rows
     found = {}
     for name, row in rows.items():
-        number = name.find(".experts.") + len(".experts.")
-        if number < len(".experts.") or name[number:number + 1] in ("0", "*") or rows.get(f"{name[:number]}0{name[name.find('.', number):]}") != row:
+        layer, is_expert, expert = name.partition(".experts.")
+        _, _, matrix = expert.partition(".")
+        if not is_expert or expert[0] in "0*" or rows.get(f"{layer}.experts.0.{matrix}") != row:
             found[name] = row
     return found
 

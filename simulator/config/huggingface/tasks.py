@@ -11,9 +11,9 @@ OTHER_ENCODERS = {"ModernBert", "NomicBert", "DistilBert", "Electra", "DebertaV2
                   "Siglip"}
 ENCODER_DECODERS = {"Whisper", "T5", "MT5", "UMT5", "T5Gemma", "Bart", "MBart", "Pegasus", "M2M100", "Marian",
                     "Florence2", "SeamlessM4T"}
-WHY_NO_ENCODER = ("an encoder with parts that are not built: other positions, windows or inputs than BERT's; BERT, RoBERTa "
-                  "and XLM-RoBERTa are taken, and embedding models on a decoder, as Qwen3-Embedding, with engine.task = "
-                  "\"pooling\"")
+WHY_NO_ENCODER = ("an encoder with parts that are not built: other positions, windows or inputs than BERT's; BERT, "
+                  "RoBERTa and XLM-RoBERTa are taken, and embedding models on a decoder, as Qwen3-Embedding, with "
+                  "engine.task = \"pooling\"")
 WHY_NO_ENCODER_DECODER = ("an encoder with a decoder: each layer of the decoder reads a cache of the encoder's outputs "
                           "beside its own, and neither its blocks nor its prices are built")
 

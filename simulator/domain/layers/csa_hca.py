@@ -31,7 +31,7 @@ class CompressedAttention(SoftmaxAttention, tag_field="kind", tag="csa_hca"):
     kv_is_whole = True
     packs_pages = True
     block_size = 256
-    auto_cache = "fp8"                          # FlashMLA's packed format, fp8_ds_mla; FlashInfer's 16 bit is to be named
+    auto_cache = "fp8"                          # FlashMLA's packed format, fp8_ds_mla; FlashInfer's 16 bit is named
     launches, num_inputs = None, 3
 
     num_heads: Positive

@@ -5,8 +5,8 @@ from simulator.domain.layers.multi_head import MultiHeadAttention
 class EncoderAttention(MultiHeadAttention, tag_field="kind", tag="encoder"):
     """Softmax attention in both directions, of BERT and its like.
 
-    A prompt is computed whole, in one iteration: vLLM has no KV cache for it (EncoderOnlyAttentionSpec), no chunks and no
-    prefixes. Of s tokens there are s x s pairs of query and key; s (s + 1) are counted, twice those of a decoder.
+    A prompt is computed whole, in one iteration: vLLM has no KV cache for it (EncoderOnlyAttentionSpec), no chunks and
+    no prefixes. Of s tokens there are s x s pairs of query and key; s (s + 1) are counted, twice those of a decoder.
     Kernels: norm, qkv, output; positions are in the embedding. Source: vLLM 0.33, vllm/v1/attention/backend.py
     (AttentionType.ENCODER_ONLY), vllm/model_executor/models/bert.py.
     """
