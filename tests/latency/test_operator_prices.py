@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from simulator.domain.model_spec import Quantization
-from simulator.latency.operators.curves import Curve
-from simulator.latency.operators.database import sustained
+from simulator.latency.operators.curves import Curve, sustained
 from simulator.latency.operators.mixed_attention import CONTEXTS, DECODES, FACTORS, factors_of
 from simulator.latency.operators.model import Operators
 from support.operator_profiles import gemm_rows, moe_rows, write_layers, write_tables

@@ -27,6 +27,7 @@ from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, p
 from simulator.latency.operators.curves import ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.exchanges import GATHER, exchange_times
+from simulator.latency.operators.formats import gemm_format, scales_tokens
 from simulator.latency.operators.hyper_connections import stream_times
 from simulator.latency.operators.mixed_attention import mixed_table
 from simulator.latency.operators.recurrences import WHOLE, has_convolution, is_measured
@@ -39,11 +40,9 @@ MAX_TOKENS = 32768              # tokens of an iteration on a rank: the range of
 # Operators that each data-parallel rank applies to the tokens of all ranks.
 OF_ALL_RANKS = ("experts", "imbalance", "expert_all_gather", "expert_reduce_scatter")
 MAX_SAMPLES = 8192
-GEMM_FORMATS = {"float32": "bfloat16", "float16": "bfloat16", "int8": "fp8", "int4": "int4_wo", "fp4": "nvfp4"}
 COMMUNICATION = {"all_reduce", "expert_all_gather", "expert_reduce_scatter", "expert_dispatch", "expert_combine",
                  "send_recv", "logits_all_gather"}
 MEASURED_TOGETHER = {"qk_norm"}         # operators of several kernels, timed as one in a profile
-SCALED_TOKENS = ("compressed-tensors", "fbgemm_fp8")    # methods of quantisation, see `scales_tokens`
 ORIGINS = ("measured", "interpolated", "extrapolated", "roofline")      # best first
 POINTS_PER_OCTAVE = 8           # message sizes at which a collective model is called
 
@@ -395,23 +394,6 @@ class Composer:
 
     def _roofline(self, rows: np.ndarray, ns: np.ndarray, kernels: int = 1) -> Times:
         return Times(ns + kernels * self.rate.kernel_ns, np.full(len(rows), ROOFLINE, dtype=np.uint8))
-
-
-def gemm_format(dtype: str, quantization) -> str:
-    """Return the name that tables use for products with weights stored as `dtype`."""
-    if dtype == "fp8" and quantization is not None and quantization.group_size:
-        return "fp8_block"
-    if dtype == "fp4" and quantization is not None and quantization.method == "mxfp4":
-        return "w4a16_mxfp4"
-    return GEMM_FORMATS.get(dtype, dtype)
-
-
-def scales_tokens(quantization) -> bool:
-    """Return whether activations of fp8 products have a scale a token.
-
-    So for fp8 of compressed-tensors, usually dynamic (FP8_DYNAMIC of llm-compressor), and of fbgemm_fp8.
-    """
-    return quantization is not None and not quantization.group_size and quantization.method in SCALED_TOKENS
 
 
 def describe_origins(origins: np.ndarray) -> str:

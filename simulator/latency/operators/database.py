@@ -16,7 +16,16 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.errors import InputErrors
 from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
-from simulator.latency.operators.curves import EXTRAPOLATED, SPIKE, Curve, Times, along, at_site, curves_by_site
+from simulator.latency.operators.curves import (
+    EXTRAPOLATED,
+    SPIKE,
+    Curve,
+    Times,
+    along,
+    at_site,
+    curves_by_site,
+    sustained,
+)
 from simulator.latency.operators.expert_tables import ExpertTables
 from simulator.latency.operators.files import find_tables, framework_of, version_of
 from simulator.latency.operators.profiles import read_profile
@@ -37,8 +46,6 @@ STAND_INS = {"fp8_block": "fp8"}
 # host; see the head of this file.
 SLOWEST_GRAPH_FLOOR_NS = 15_000.0
 UNNAMED = (0.0,)                # elements of operators in a table of one model
-
-LONG_PRODUCT, LONGEST_PRODUCT = 4096, 16384             # tokens, see `sustained`
 
 
 class Database:
@@ -400,21 +407,6 @@ class Database:
         keeps_all : of times that may be 0, no point is left out.
         """
         return curves_by_site(rows, site, size, self.spikes, np.inf if keeps_all else SPIKE)
-
-
-def sustained(curve: Curve) -> Curve:
-    """Return a product's curve with long products at the sustained rate.
-
-    Within milliseconds of full load an accelerator falls to the clocks that its power limit allows. Rows of a few
-    thousand tokens were measured in less (B200, fp8: 2,610 TFLOP/s at 2,048 tokens, 2,220 at 32,768; H100, fp8: 1,400
-    at 8,192, 1,100 at 16,384), and an iteration of prompts lasts longer than that. So from LONG_PRODUCT tokens on, the
-    time per token is at least the mean over products of LONGEST_PRODUCT tokens and more.
-    """
-    is_longest, is_long = curve.sizes >= LONGEST_PRODUCT, curve.sizes >= LONG_PRODUCT
-    if not is_longest.any():
-        return curve
-    token_ns = float(np.mean(curve.ns[is_longest] / curve.sizes[is_longest]))
-    return Curve(curve.sizes, np.where(is_long & ~is_longest, np.maximum(curve.ns, curve.sizes * token_ns), curve.ns))
 
 
 def _says_how(columns: dict) -> bool:
