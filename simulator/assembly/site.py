@@ -29,7 +29,7 @@ from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault, collect_faults
 from simulator.experts.faults import expert_faults
-from simulator.latency.towers import TowerTimes, tower_times
+from simulator.latency.roofline.towers import TowerTimes, tower_times
 from simulator.scheduling.contract import MemoryNeeds
 
 

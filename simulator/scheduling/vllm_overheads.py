@@ -14,7 +14,7 @@ from simulator.latency.overheads.graphs import Graphs
 from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
-from simulator.latency.towers import tower_times
+from simulator.latency.roofline.towers import tower_times
 from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from simulator.domain.items import WORK, items_of
 from simulator.domain.towers import Tower
 from simulator.latency.operators.model import Operators
-from simulator.latency.towers import tower_times
+from simulator.latency.roofline.towers import tower_times
 from support.operator_profiles import write_table, write_tables
 from support.small_models import DENSE, deploy
 

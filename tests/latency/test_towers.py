@@ -8,7 +8,8 @@ from simulator.domain.efficiency import efficiency_of
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.items import WORK, items_of
 from simulator.domain.parallelism import Parallelism
-from simulator.latency.towers import tower_times
+from simulator.latency.roofline.kind_laws import TOWER, kind_law
+from simulator.latency.roofline.towers import tower_times
 from support.encoders import EXPERIMENT, prompts_in
 
 QWEN = {"model.name": "qwen3.5-27b", "hardware.name": "h100-sxm-80gb", "topology.tensor_parallel": 2}
@@ -28,13 +29,14 @@ def test_an_item_takes_the_time_of_its_operations_at_the_measured_shares_of_the_
     card = load_accelerator("h100-sxm-80gb")
     shares, peak = efficiency_of(card), card.dense_flops_per_s.bfloat16 * 1e-9
     block, projector = 4 * 1152**2 + 2 * 1152 * 4304, 4608 * 4608 + 4608 * 5120
+    law = kind_law("hopper", TOWER).prefill
     products = 2 * 4096 * (27 * block + 3 * 2 * 256 * 1152) + 2 * 1024 * projector
     attention = 4 * 27 * 4096**2 * 1152
 
     found = times().item_ns(items(1024))
 
     assert found[0] == pytest.approx(
-        products / (peak * shares.matmul_frac["bfloat16"]) + attention / (peak * shares.attention_frac))
+        products / (peak * shares.matmul_frac["bfloat16"]) + attention / (peak * law.compute_frac))
 
 
 def test_views_of_an_item_attend_to_themselves():

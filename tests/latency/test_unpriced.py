@@ -134,5 +134,5 @@ def test_the_roofline_prices_each_pass(more):
 
 
 def test_the_roofline_refuses_passes_that_it_has_no_place_for():
-    with pytest.raises(InputErrors, match="prices 32 kinds of passes of attention at most, found 40"):
+    with pytest.raises(InputErrors, match="prices 31 kinds of passes of attention at most, found 40"):
         priced("roofline", deployed(Many))

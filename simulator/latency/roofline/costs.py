@@ -21,6 +21,7 @@ from simulator.domain.efficiency import (
 from simulator.domain.layers.mixers import Mixer, Pass
 from simulator.domain.rank_weights import RankWeights, dense_parts, layer_kinds, rank_weights
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.roofline.kind_laws import kind_of
 from simulator.latency.roofline.laws import ReduceLaw
 
 UNBOUNDED_TOKENS = 2.0 ** 62    # a window above any context
@@ -31,7 +32,7 @@ DENSE_KERNELS, MOE_KERNELS, ITERATION_KERNELS = 4, 8, 5
 # Bytes per logit after the head: 16-bit logits are read, float32 ones written and read again to choose a token.
 SAMPLER_BYTES_PER_LOGIT = 10
 EXPERT_GROUPS = ("expert", "data")      # of the exchanges of tokens for their experts
-MOST_OTHER_PASSES = 30          # of attention, beside one over the whole context and one over a window
+MOST_OTHER_PASSES = 29          # of attention, beside one over the whole context, one over a window, floors
 # Distinct experts have saturated when the expected number of idle experts is below this.
 IDLE_EXPERTS = 1e-6
 
@@ -245,7 +246,7 @@ def passes_of(deployment: Deployment) -> list[PlacedPass]:
         passes = (part.shard(ranks).passes(deployment.kv_cache_bytes, window)
                   for ranks in (ways.tensor_parallel, ways.query_parallel))
         for local, attending in zip(*passes, strict=True):
-            key = part.error_key, local, attending, part.num_kv_heads
+            key = kind_of(part), local, attending, part.num_kv_heads
             first, layers = found.get(key, (part, 0))
             found[key] = first, layers + num_layers
     each = [PlacedPass(part, layers, *key[1:3]) for key, (part, layers) in found.items()]

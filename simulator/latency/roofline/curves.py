@@ -2,8 +2,8 @@
 
 Products, experts and head become tables over the rows of an iteration; attention keeps its sums, with padded tiles,
 work items and floors added; kernels in between take bytes / (0.8 x bandwidth) + 3 us a kernel, aiconfigurator's
-constants for all systems (mem_bw_empirical_scaling_factor, mem_empirical_constant_latency). Latent and linear
-attention, and indexers, for which there is no law, keep their shares of peak.
+constants for all systems (mem_bw_empirical_scaling_factor, mem_empirical_constant_latency). Attention of other kinds,
+and recurrences, have the laws of kind_laws.py, or keep their shares of peak.
 """
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from simulator.domain.layers.base import Product
 from simulator.domain.rank_weights import dense_parts, head_product, layer_kinds
 from simulator.latency.roofline.costs import (
     AttentionCosts,
+    PlacedPass,
     Rates,
     RooflineCosts,
     arranged,
@@ -24,7 +25,8 @@ from simulator.latency.roofline.costs import (
     distinct_experts,
     passes_of,
 )
-from simulator.latency.roofline.laws import LAWS, Generation, Law, law_of, moved_between
+from simulator.latency.roofline.kind_laws import NONE, KindLaw, kind_law, kind_of
+from simulator.latency.roofline.laws import LAWS, Generation, Law, generation_of, law_of, moved_between
 
 MOST_ROWS = 8192                # of the tables; beyond them, extrapolated from their second half
 ROWS = np.arange(MOST_ROWS + 1.0)
@@ -43,10 +45,13 @@ class Pricer:
     deployment : Deployment
     generation : Generation
         The laws of its accelerator.
+    rate : Rates
+        By shares of peak, of recurrences.
     """
 
-    def __init__(self, deployment: Deployment, generation: Generation):
-        self._deployment, self._generation = deployment, generation
+    def __init__(self, deployment: Deployment, generation: Generation, rate: Rates | None = None):
+        self._deployment, self._generation, self._rate = deployment, generation, rate
+        self._name = generation_of(deployment.accelerator)[0]
         self._bandwidth = deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
 
     def law(self, operator: str, stored: str) -> Law:
@@ -83,10 +88,15 @@ class Pricer:
             peak, self._bandwidth, rows, needed, moe.expert.num_matrices * hidden * width,
             deployment.expert_bytes, moved_between(tokens, rows, hidden, moe.expert.num_matrices * width))
 
-    def attention(self, costs: AttentionCosts, part, num_layers: int) -> AttentionCosts:
-        """Return the costs of layers by law, given their costs by shares of peak."""
-        if num_layers == 0 or part.error_key not in LAWS:
-            return costs
+    def kind_law(self, part) -> KindLaw:
+        """Return the law of a mixer that has none in Generation; it may be empty."""
+        return NONE if part.error_key in LAWS else kind_law(self._name, kind_of(part))
+
+    def attention(self, costs: AttentionCosts, placed: PlacedPass) -> AttentionCosts:
+        """Return the costs of a pass by law, given its costs by shares of peak."""
+        part, num_layers = placed.part, placed.layers
+        if part.error_key not in LAWS:
+            return self._of_kind(costs, placed, self.kind_law(part))
         deployment, ways = self._deployment, self._deployment.parallelism
         peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
         cache = "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
@@ -106,6 +116,57 @@ class Pricer:
             sequence_ns=layers * local.num_kv_heads * decode.head_ns,
             decode_floor_ns=num_layers * decode.floor_us * 1e3)
 
+    def _of_kind(self, costs: AttentionCosts, placed: PlacedPass, law: KindLaw) -> AttentionCosts:
+        deployment = self._deployment
+        peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
+        layers = placed.layers / deployment.parallelism.token_ranks
+        kv_ns = layers * placed.local.kv_bytes / self._bandwidth
+        if law.prefill:
+            rate = peak * law.prefill.compute_frac
+            costs = msgspec.structs.replace(
+                costs, pair_ns=layers * placed.local.pair_flops / rate,
+                latent_pair_ns=layers * placed.local.latent_flops / rate, prefill_kv_ns=kv_ns / law.prefill.memory_frac,
+                prefill_context_ns=kv_ns / law.prefill.memory_frac)
+        if law.decode:
+            costs = msgspec.structs.replace(
+                costs, context_flops_ns=layers * placed.attending.decode_flops / (peak * law.decode.compute_frac),
+                context_kv_ns=kv_ns / law.decode.memory_frac)
+        return costs
+
+    def beside_passes(self) -> AttentionCosts:
+        """Return the costs of all mixers with a law of their kind, beside passes: floors, queries and outputs."""
+        deployment, ways = self._deployment, self._deployment.parallelism
+        token_ns = sequence_ns = prefill_floor_ns = decode_floor_ns = 0.0
+        for part, num_layers in deployment.model.mixers:
+            law, local = self.kind_law(part), part.shard(ways.tensor_parallel)
+            widths = 0 if part.backend == "state" else local.num_heads * (local.head_dim + local.value_dim)
+            pass_ns = num_layers / ways.token_ranks * widths * deployment.activation_bytes / self._bandwidth
+            if law.prefill:
+                token_ns += pass_ns * law.prefill.passes
+                prefill_floor_ns += num_layers * law.prefill.floor_us * 1e3
+            if law.decode:
+                sequence_ns += pass_ns * law.decode.passes
+                decode_floor_ns += num_layers * law.decode.floor_us * 1e3
+        return AttentionCosts(prefill_query_ns=token_ns, prefill_floor_ns=prefill_floor_ns, sequence_ns=sequence_ns,
+                              decode_floor_ns=decode_floor_ns)
+
+    def states(self, costs: RooflineCosts) -> tuple[float, float]:
+        """Return ns per sequence and per prompt token of all recurrences, given those by shares of peak."""
+        deployment = self._deployment
+        parts = [(part, layers, self.kind_law(part)) for part, layers in deployment.model.mixers
+                 if part.backend == "state"]
+        if not any(law != NONE for _, _, law in parts):
+            return costs.state_sequence_ns, costs.state_token_ns
+        peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
+        ways, sequence_ns, token_ns = deployment.parallelism, 0.0, 0.0
+        for part, layers, law in parts:
+            local = part.shard(ways.tensor_parallel)
+            memory = self._bandwidth * law.decode.memory_frac if law.decode else self._rate.memory_bytes
+            flops = peak * law.prefill.compute_frac if law.prefill else self._rate.attention_flops
+            sequence_ns += layers * 2 * local.state_bytes(deployment.activation_bytes) / memory / ways.token_ranks
+            token_ns += layers * local.state_flops_per_token / flops / ways.token_ranks
+        return sequence_ns, token_ns
+
 
 def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generation: Generation,
               load=None) -> RooflineCosts:
@@ -113,23 +174,27 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
 
     load : ExpertLoad of unevenly loaded experts; None: they are evenly loaded.
     """
-    pricer, model, copies = Pricer(deployment, generation), deployment.model, deployment.parallelism.token_ranks
+    pricer, model, copies = Pricer(deployment, generation, rate), deployment.model, deployment.parallelism.token_ranks
     tables = _even_tables(deployment, generation)
     between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
     passes, known = passes_of(deployment), iter(costs.other_attention)
     firsts = {False: costs.full_attention, True: costs.window_attention}
-    priced = [(each, pricer.attention(firsts.pop(bool(each.local.window), None) or next(known), each.part, each.layers))
+    priced = [(each, pricer.attention(firsts.pop(bool(each.local.window), None) or next(known), each))
               for each in passes]
     full, window, others = arranged(priced)
+    beside = pricer.beside_passes()
+    state_sequence_ns, state_token_ns = pricer.states(costs)
     return msgspec.structs.replace(
         costs,
         constant_ns=(costs.collective_ns + _kernels(model) * KERNEL_LATENCY_US * 1e3
-                     + sum(layers for part, layers, _ in model.attentions if part.error_key not in LAWS)
-                     * rate.attention_ns),
+                     + sum(layers for part, layers, _ in model.attentions
+                           if part.error_key not in LAWS and pricer.kind_law(part) == NONE) * rate.attention_ns),
         activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
         dense_ns=tables.dense_ns, head_ns=tables.head_ns, even_experts_ns=tables.experts_ns,
         experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
-        full_attention=full, window_attention=window, other_attention=others)
+        state_sequence_ns=state_sequence_ns, state_token_ns=state_token_ns,
+        full_attention=full, window_attention=window,
+        other_attention=others if beside == AttentionCosts() else (*others, beside))
 
 
 class _Tables(NamedTuple):

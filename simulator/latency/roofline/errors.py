@@ -5,11 +5,12 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import folder
 from simulator.errors import InputErrors, KeyFault
+from simulator.latency.roofline.kind_laws import ELSEWHERE, LEFT_OUT, kind_law, kind_of, kinds
 from simulator.latency.roofline.law_errors import law_spread
-from simulator.latency.roofline.laws import FILE, LAWLESS, LAWS, efficiency
+from simulator.latency.roofline.laws import FILE, LAWLESS, LAWS, efficiency, generation_of
 from simulator.latency.roofline.parameters import OF_LINKS, OF_SHARES, efficiency_by
 from simulator.latency.uncertainty.known_errors import FORMULA
-from simulator.latency.uncertainty.spread import OperatorError
+from simulator.latency.uncertainty.spread import OperatorError, normal_spread
 
 UNKNOWN = OperatorError(None, is_outside=True)
 SMALL = ("activations", "latencies", "sampler")
@@ -45,8 +46,17 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
         return OperatorError(law_spread(operator, dtype, deployment.accelerator, is_by_share), is_outside=True)
 
     def attention(operator: str) -> OperatorError:
-        key, cache = deployment.model.attention.error_key, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
+        part, cache = deployment.model.attention, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
+        key, found = part.error_key, None if by_share else kind_error(kind_of(part), operator, deployment.accelerator)
+        if found is not None:
+            return found
         return law(operator, cache, by_share or key not in LAWS) if key in (*LAWS, *LAWLESS) else UNKNOWN
+
+    def state() -> OperatorError:
+        parts = [part for part, _ in deployment.model.mixers if part.backend == "state"]
+        each = [None if by_share else kind_error(kind_of(part), phase, deployment.accelerator)
+                for part in parts for phase in ("prefill", "decode")]
+        return UNKNOWN if None in each else max(each, key=lambda found: found.inside.error_frac)
 
     found = {"dense": law("products", deployment.matrix_dtype), "head": law("products", deployment.activation_dtype),
              "prefill_attention": attention("prefill"), "decode_attention": attention("decode"),
@@ -55,8 +65,19 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
     if deployment.model.moe:
         found["experts"] = law("experts", deployment.expert_dtype)
     if deployment.model.num_linear_attention_layers:
-        found["state"] = UNKNOWN
+        found["state"] = state()
     return found
+
+
+def kind_error(kind: str, phase: str, accelerator) -> OperatorError | None:
+    """Return the error of the law of a kind in a phase; None: the phase has none."""
+    generation = generation_of(accelerator)[0]
+    if getattr(kind_law(generation, kind), phase) is None:
+        return None
+    is_own = kind in kinds().generations.get(generation, {})
+    mean = getattr(kinds().errors[kind], phase)[LEFT_OUT if is_own else ELSEWHERE]
+    return OperatorError(normal_spread(mean, f"roofline by laws, {kind} {phase}, the mean of systems left out"),
+                         is_outside=True)
 
 
 def law_tables() -> dict[str, dict]:

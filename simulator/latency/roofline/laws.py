@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from simulator.domain.facts import folder, read_table
 from simulator.domain.hardware_spec import AcceleratorSpec
+from simulator.latency.roofline.kind_laws import kind_note
 
 FILE = "efficiency/roofline.toml"
 SHARES = "shares"               # instead of a generation: one share of peak for all sizes
@@ -207,8 +208,9 @@ def law_notes(deployment, efficiency: str) -> list[str]:
                      f"of peak")
     if efficiency != SHARES:
         notes += dict.fromkeys(
-            LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: its FLOPs and bytes take one share of peak, and "
-                        "no measurement of its kernels is behind that")
+            kind_note(mixer, efficiency)
+            or LAWLESS.get(mixer.error_key, f"{mixer.title} has no law: its FLOPs and bytes take one share of peak, "
+                           "and no measurement of its kernels is behind that")
             for mixer, _ in model.mixers if mixer.error_key not in LAWS)
         notes += dict.fromkeys(f"{mixer.title} is taken to reach the share of peak that causal attention does"
                                for mixer, _ in model.mixers if not mixer.is_causal)

@@ -5,6 +5,10 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.efficiency import compute_dtype, efficiency_of, matmul_efficiency
 from simulator.domain.items import Items
 from simulator.domain.rank_weights import tower_parameters
+from simulator.latency.roofline.kind_laws import TOWER, kind_law
+from simulator.latency.roofline.laws import generation_of
+
+QKVO = 4                        # vectors that attention reads and writes for a patch: queries, keys, values, outputs
 
 
 class TowerTimes:
@@ -28,7 +32,10 @@ class TowerTimes:
         self.element_bytes = deployment.activation_bytes
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9 * shares.bandwidth_frac
         self.product_rate = peak * matmul_efficiency(shares, compute_dtype(accelerator, dtype))
-        self.attention_rate = peak * shares.attention_frac
+        law = kind_law(generation_of(accelerator)[0], TOWER).prefill
+        self.attention_rate = peak * (law.compute_frac if law else shares.attention_frac)
+        bandwidth = accelerator.memory_bandwidth_bytes_per_s * 1e-9
+        self.attention_bytes_per_ns = bandwidth * law.memory_frac if law else np.inf
         self.least_ns = held * self.element_bytes / self.bytes_per_ns
         self.tables, one = tables, np.ones(1)
         self.has_products = tables is not None and tables.product_ns(one) is not None
@@ -64,7 +71,9 @@ class TowerTimes:
             products = np.maximum(tower.product_flops(patches, tokens) * share / self.product_rate, moved)
         if self.has_attention:
             return products + self.tables.attention_ns(patches, pairs)
-        return products + tower.attention_flops(patches, pairs) * share / self.attention_rate
+        moved = QKVO * tower.num_layers * tower.width * patches * self.element_bytes * share
+        return products + np.maximum(
+            tower.attention_flops(patches, pairs) * share / self.attention_rate, moved / self.attention_bytes_per_ns)
 
 
 def tower_times(deployment: Deployment | None, backend=None, parameters=None) -> TowerTimes | None:

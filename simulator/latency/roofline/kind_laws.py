@@ -1,0 +1,104 @@
+"""Laws of attention without keys and values of all tokens, of recurrences and of towers, from hardware/efficiency/.
+
+A law of attention has the shares of peak FLOPs and memory bandwidth that the passes of a kind reach (Pass in
+domain/layers/mixers.py), and the time with hardly any work. A law of a recurrence has the share of the peak of a
+prompt's tokens, and that of the bandwidth at which states are read and written. The numbers are derived from tables of
+single operators by tools/derive_kinds.py, never from whole servers. Generations are those of laws.py.
+"""
+from functools import cache
+from typing import Annotated
+
+import msgspec
+import tomli
+from msgspec import Meta
+
+from simulator.domain.facts import folder, read_table
+
+FILE = "efficiency/kinds.toml"
+Share = Annotated[float, Meta(gt=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+TOWER = "tower"
+BY_SHARE, LEFT_OUT, ELSEWHERE, IN_USE = range(4)        # of a KindError
+OF_TITLES = {"latent": "latent attention", "sparse_latent": "sparse latent attention", "csa": "compressed attention",
+             "hca": "compressed attention", "msa": "block-sparse attention", "gated_delta_net": "linear attention",
+             "kda": "Kimi delta attention", TOWER: "attention of towers"}
+
+
+class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of a kind, of prompts or of decodes.
+
+    memory_frac : of the bandwidth at which caches and states are read. floor_us : of a layer, beyond the kernels that
+    only move memory. passes : over queries and outputs, beyond the traffic that between_bytes_per_token counts.
+    """
+
+    compute_frac: Share
+    memory_frac: Share
+    floor_us: NotNegative
+    passes: NotNegative
+
+
+class KindLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The laws of a kind; None: laws of accelerators left out were no better than one share of peak."""
+
+    prefill: PhaseLaw | None = None
+    decode: PhaseLaw | None = None
+
+
+class KindError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Mean relative errors over systems.
+
+    By one share of peak; by laws of other systems of the generation, if there are any; by laws of other generations;
+    by the laws in use.
+    """
+
+    prefill: tuple[float, float, float, float] | None = None
+    decode: tuple[float, float, float, float] | None = None
+
+
+class Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file: laws by generation and kind; errors by kind."""
+
+    source: str
+    tables: dict[str, str]                      # file -> SHA-256
+    errors: dict[str, KindError]
+    generations: dict[str, dict[str, KindLaw]]
+
+
+NONE = KindLaw()
+
+
+def kind_of(part) -> str:
+    """Return the name under which the file has laws for a mixer; it may have none."""
+    if part.error_key == "multi_head_latent":
+        return "sparse_latent" if part.indexer else "latent"
+    if part.error_key == "csa_hca":
+        return "csa" if part.indexer else "hca"
+    return part.error_key
+
+
+def kind_law(generation: str, kind: str) -> KindLaw:
+    """Return the law of a kind in a generation, or else of all.
+
+    generation : name, as generation_of returns it.
+    """
+    laws = kinds().generations
+    return laws.get(generation, {}).get(kind) or laws["any"].get(kind, NONE)
+
+
+def kind_note(part, generation: str) -> str | None:
+    """Return the errors of the law of a mixer as a sentence; None: it has no law."""
+    kind = kind_of(part)
+    law, error = kind_law(generation, kind), kinds().errors.get(kind)
+    column = LEFT_OUT if kind in kinds().generations.get(generation, {}) else ELSEWHERE
+    texts = [f"{name} {getattr(error, phase)[column if getattr(law, phase) else BY_SHARE]:.0%}"
+             + ("" if getattr(law, phase) else " by one share of peak")
+             for name, phase in (("prompts", "prefill"), ("decodes", "decode")) if error and getattr(error, phase)]
+    return (f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: "
+            + ", ".join(texts)) if law != NONE else None
+
+
+@cache
+def kinds() -> Kinds:
+    """Return the laws, which are read once."""
+    path = folder("hardware") / FILE
+    return read_table(tomli.loads(path.read_text(encoding="utf-8")), Kinds, path)
