@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from simulator.domain.model_spec import Quantization
 from simulator.latency.operators.curves import Curve
-from simulator.latency.operators.products import sustained
 from simulator.latency.operators.mixed_attention import CONTEXTS, DECODES, FACTORS, factors_of
 from simulator.latency.operators.model import Operators
+from simulator.latency.operators.products import sustained
 from support.operator_profiles import gemm_rows, moe_rows, write_layers, write_tables
 from support.small_models import ACCELERATOR, DENSE, MIXTURE, deploy
 

@@ -234,7 +234,7 @@ class Composer:
             times = self.database.gemm(name, product.n, product.k, rows)
             times = times or self._stand_in(name, product, rows)
             if times is not None and name == "fp8" and self._fixes_scales:
-                light_ns = self.database.products.light(name)((product.n, product.k), rows)
+                light_ns = self.database.product_tables.light(name)((product.n, product.k), rows)
                 return with_fixed_scales(self.database, times, product.k, rows, light_ns)
         if times is not None:
             return times
