@@ -53,7 +53,8 @@ def main():
 def rows(database, num_sites):
     """Yield (table, left-out part, relative errors)."""
     for dtype in ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4a16_mxfp4"):
-        yield from both(f"gemm {dtype}", database.products.curves(dtype), database.products.light(dtype), num_sites)
+        products = database.product_tables
+        yield from both(f"gemm {dtype}", products.curves(dtype), products.light(dtype), num_sites)
     for phase in ("context", "generation"):
         by_batch = database.attention_curves(phase, "bfloat16", 0)
         name = f"{phase}_attention bfloat16"

@@ -48,6 +48,7 @@ class Mixer(Part):
     block_size : tokens of a block of KV that its kernels ask for; None: they leave it open.
     kv_is_whole : all ranks hold equal KV of a token, which a host keeps once.
     absorbed_elements : weights of the up-projections that decodes absorb, of which latent attention keeps copies.
+    norms_all_heads : one norm is over all heads of queries, one over all of keys.
     lora_widths : projections from or to the hidden state and the sum of their other widths, of adapters; None: unknown.
     """
 
@@ -66,6 +67,7 @@ class Mixer(Part):
     block_size: ClassVar[int | None] = None
     kv_is_whole: ClassVar[bool] = False
     absorbed_elements: ClassVar[int] = 0
+    norms_all_heads: ClassVar[bool] = False
     lora_widths: ClassVar[tuple[int, int] | None] = None
     price_key = error_key = profile_key = kind = property(lambda self: self.__struct_config__.tag)
 

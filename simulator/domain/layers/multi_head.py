@@ -30,6 +30,7 @@ class MultiHeadAttention(SoftmaxAttention, tag_field="kind", tag="multi_head"):
             raise ValueError(f"num_heads = {self.num_heads} is not a multiple of num_kv_heads = {self.num_kv_heads}")
 
     value_dim = property(lambda self: self.value_head_dim or self.head_dim)
+    norms_all_heads = property(lambda self: self.qk_norm == "full")
     read_widths = SoftmaxAttention.cached_widths
     cached_widths = property(lambda self: () if self.reads_earlier_cache else self.read_widths)
 

@@ -248,7 +248,7 @@ class Composer:
         with np.errstate(divide="ignore", invalid="ignore"):
             times = self.database.gemm_like(name, product.n, product.k, rows)
             if times is not None and name == "fp8" and self._fixes_scales:
-                light_ns = self.database.products.light(name)((product.n, product.k), rows)
+                light_ns = self.database.product_tables.light(name)((product.n, product.k), rows)
                 return with_fixed_scales(self.database, times, product.k, rows, light_ns)
         if times is not None:
             return times

@@ -72,7 +72,7 @@ class Database:
         self.is_of_vllm, self.is_of_trtllm = is_vllm(parameters), parameters.framework == "trtllm"
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
         self._sites: dict[tuple, dict] = {}
-        self.products = ProductTables(self, parameters)
+        self.product_tables = ProductTables(self, parameters)
         self.expert_tables = ExpertTables(self, parameters, accelerator)
 
     # ---- reading
@@ -147,7 +147,7 @@ class Database:
 
     def gemm(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of (tokens, k) x (k, n); None: not measured."""
-        return self.products.times(dtype, n, k, tokens)
+        return self.product_tables.times(dtype, n, k, tokens)
 
     def gemm_like(self, dtype: str, n: int, k: int, tokens: np.ndarray) -> Times | None:
         """Return the times of a product, perhaps of a format with equal kernels.

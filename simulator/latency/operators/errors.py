@@ -83,8 +83,8 @@ class Watched(Database):
         return self._remember(times, table, curves, site, light_ns)
 
     def gemm(self, dtype, n, k, tokens):
-        times = super().gemm(dtype, n, k, tokens)
-        return self._remember(times, "gemm", self.products.curves(dtype), (n, k), self.products.light(dtype))
+        times, tables = super().gemm(dtype, n, k, tokens), self.product_tables
+        return self._remember(times, "gemm", tables.curves(dtype), (n, k), tables.light(dtype))
 
     def small(self, name, elements, tokens):
         times = super().small(name, elements, tokens)

@@ -45,8 +45,7 @@ def exchange_of(part, deployment, parameters, tokens: np.ndarray) -> Exchange | 
     part : as all ranks hold it. parameters : OperatorsParameters.
     """
     architecture = deployment.model.architecture
-    if (getattr(part, "qk_norm", "none") != "full" or architecture in OF_EACH_HEAD
-            or deployment.parallelism.tensor_parallel == 1):
+    if not part.norms_all_heads or architecture in OF_EACH_HEAD or deployment.parallelism.tensor_parallel == 1:
         return None
     if architecture in GATHERED:
         return Exchange(np.full(len(tokens), 2.0), True, 0)
