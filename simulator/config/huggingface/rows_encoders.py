@@ -1,4 +1,4 @@
-"""Encoders by the stem of their architectures; source of defaults and structure: see `families`.
+"""Families of encoders by the stem of their architectures; source of defaults and structure: see `families`.
 
 A norm follows the embedding, and each part of a layer; none follows the last layer, in the place of which the first is
 counted. Heads of classifiers, a row for each class, are left out.
