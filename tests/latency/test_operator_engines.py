@@ -268,6 +268,9 @@ def test_old_engines_multiply_experts_by_triton_on_blackwell(terms, tmp_path):
     assert experts(accelerator=BLACKWELL) == pytest.approx(5000)
     assert experts(accelerator=BLACKWELL, engine_version="0.10") == pytest.approx(9000)
     assert experts(engine_version="0.10") == pytest.approx(5000)
+    chosen = Operators.Parameters(path=str(folder), cache_directory=str(tmp_path / "cache"), engine_version="0.10")
+    served = Operators(chosen, deploy(MIXTURE, accelerator=BLACKWELL)).provenance()["tables"]["moe"]
+    assert served["kernels"] == ["vllm_fused_moe_triton"]
 
 
 # ---- PCIe

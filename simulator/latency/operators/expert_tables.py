@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
-from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats
 from simulator.latency.operators.versions import is_before
 from simulator.latency.operators.wide_experts import expert_curves, experts_table
 
@@ -135,7 +135,8 @@ class ExpertTables:
             return {}
         tensor, expert = (default(columns, name, 1.0) for name in ("moe_tp_size", "moe_ep_size"))
         columns = dict(columns, moe_tp_size=tensor, moe_ep_size=expert)
-        return self._database.split(rows_where(columns, self._rows_of(columns, dtype, kernel)), SITE, "num_tokens")
+        rows = self._database.pick("moe", columns, self._rows_of(columns, dtype, kernel))
+        return self._database.split(rows, SITE, "num_tokens")
 
     def _rows_of(self, columns: dict, dtype: str, kernel: str | None) -> np.ndarray:
         kept = formats(columns, "moe_dtype") == dtype
