@@ -13,12 +13,14 @@ from simulator.assembly.site import Site, sites_of
 from simulator.assembly.uncertainty import Deployed, Varied, Watching, draws
 from simulator.config.experiment import Experiment
 from simulator.latency.readings import Readings
+from simulator.latency.uncertainty.left_out import factors
 from simulator.results.iteration_log import LogSink
 from simulator.results.measured import log_for
 from simulator.results.uncertainty import METRICS, Operator, TableFacts, section, value_of
 from simulator.workload.base import Workload
 
 REPLICATIONS, INTERVAL = 16, 0.8                # defaults of [latency]
+MEASURED = "operators"                          # the backend that was compared with deployments
 
 
 class Interrupted(Exception):
@@ -51,7 +53,8 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
             replicated = list(pool.map(lambda readings: _metrics(again(readings)), drawn))
     except Interrupted:
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: interrupted"]}
-    found = section(_metrics(nominal), replicated, interval, _operators(sites, watching.deployed))
+    found = section(_metrics(nominal), replicated, interval, _operators(sites, watching.deployed),
+                    factors(interval) if all(site.pool.latency.backend == MEASURED for site in sites) else None)
     return {"uncertainty": found.part, "diagnosis": [*nominal["diagnosis"], *found.notes]}
 
 

@@ -13,6 +13,10 @@ METRICS = (*(f"{metric}.{statistic}" for metric in ("ttft_ms", "tpot_ms", "e2el_
            "request_throughput", "output_throughput", "duration_s")
 
 
+WIDENED = ("uncertainty: intervals of TTFT and TPOT are those of means of deployments left out, host time and unknown "
+           "options included; those of E2EL, throughput and duration hold errors of operators alone")
+
+
 class TableFacts(NamedTuple):
     """A table that was looked up.
 
@@ -69,14 +73,17 @@ def value_of(summary: dict, metric: str) -> float | None:
 
 
 def section(nominal: dict[str, float | None], replicated: list[dict[str, float | None]], interval: float,
-            operators: list[Operator]) -> Section:
+            operators: list[Operator], left_out: dict[str, tuple[float, float]] | None = None) -> Section:
     """Return the intervals, and the operators, the largest share first.
 
     Parameters
     ----------
     nominal, replicated : metrics of the run, and of each replication.
     interval : share of the replications within.
+    left_out : ttft_ms or tpot_ms -> factors from the run to the ends of the interval by deployments left out, which
+        widen the interval of the replications; None: not known.
     """
+    left_out = left_out or {}
     taking = [each for each in operators if each.ns > 0.0]
     whole_ns = sum(each.ns for each in taking)
     variance = sum((each.deviation_ns or 0.0) ** 2 for each in taking)
@@ -84,9 +91,10 @@ def section(nominal: dict[str, float | None], replicated: list[dict[str, float |
                   key=lambda row: (-(row["share_of_variance"] or 0.0), -row["share_of_time"]))
     dominant = {"pool": rows[0]["pool"], "name": rows[0]["name"]} if variance else None
     part = {"interval_frac": interval, "replications": len(replicated),
-            "metrics": {metric: _interval(metric, nominal, replicated, interval) for metric in METRICS},
+            "metrics": {metric: _widened(_interval(metric, nominal, replicated, interval), left_out.get(
+                metric.partition(".")[0])) for metric in METRICS},
             "dominant": dominant, "operators": rows}
-    return Section(part, _notes(rows))
+    return Section(part, _notes(rows) + [WIDENED] * bool(left_out))
 
 
 def _interval(metric: str, nominal: dict, replicated: list[dict], interval: float) -> dict[str, float | None]:
@@ -95,6 +103,14 @@ def _interval(metric: str, nominal: dict, replicated: list[dict], interval: floa
         return {"low": None, "high": None, "nominal": nominal[metric]}
     low, high = np.quantile(values, (0.5 - interval / 2, 0.5 + interval / 2))
     return {"low": float(low), "high": float(high), "nominal": nominal[metric]}
+
+
+def _widened(found: dict[str, float | None], factors: tuple[float, float] | None) -> dict[str, float | None]:
+    """Return an interval that also holds the nominal value times both factors."""
+    if factors is None or found["low"] is None or found["nominal"] is None:
+        return found
+    ends = [factor * found["nominal"] for factor in factors]
+    return found | {"low": min(found["low"], ends[0]), "high": max(found["high"], ends[1])}
 
 
 def _row(operator: Operator, whole_ns: float, variance: float) -> dict:
