@@ -9,19 +9,26 @@ from simulator.latency.base cimport LatencyModel
 import numpy as np
 
 
-cdef inline Py_ssize_t cell_of(const double[::1] knots, double count) noexcept nogil:
-    """Return the last knot that is no larger, and has one after it."""
-    cdef Py_ssize_t i = 0
+cdef enum:
+    CURVES, ZONE, NUM_AXES = 3
+
+
+cdef inline Py_ssize_t cell_of(const double[::1] knots, Py_ssize_t* last, double count) noexcept nogil:
+    """Return the last knot that is no larger, and has one after it; `last`: that of the last call, a place to begin."""
+    cdef Py_ssize_t i = last[0]
     while i < knots.shape[0] - 2 and knots[i + 1] <= count:
         i += 1
+    while i > 0 and knots[i] > count:
+        i -= 1
+    last[0] = i
     return i
 
 
-cdef inline double curve_ns(const double[::1] knots, const double[::1] values, double count) noexcept nogil:
+cdef inline double curve_ns(const double[::1] knots, const double[::1] values, const double[::1] slopes,
+                            Py_ssize_t* last, double count) noexcept nogil:
     """Return the time that a count adds; beyond the last knot the last slope goes on."""
-    cdef Py_ssize_t i = cell_of(knots, count)
-    cdef double at = max((count - knots[i]) / (knots[i + 1] - knots[i]), 0.0)
-    return values[i] + at * (values[i + 1] - values[i])
+    cdef Py_ssize_t i = cell_of(knots, last, count)
+    return values[i] + max(count - knots[i], 0.0) * slopes[i]
 
 
 @cython.final
@@ -40,8 +47,11 @@ cdef class Residual(EngineOverhead):
     """
 
     cdef double _scale, _constant_ns, _least_ratio, _most_ratio
-    cdef const double[::1] _prefill_knots, _prefill_ns, _sequence_knots, _sequence_ns, _kv_knots, _kv_ns
-    cdef const double[::1] _prefill_zone, _sequence_zone, _kv_zone
+    cdef const double[::1] _prefill_knots, _prefill_ns, _prefill_slopes     # of curves: ns, ns per count
+    cdef const double[::1] _sequence_knots, _sequence_ns, _sequence_slopes
+    cdef const double[::1] _kv_knots, _kv_ns, _kv_slopes
+    cdef const double[::1] _prefill_zone, _sequence_zone, _kv_zone          # knots
+    cdef Py_ssize_t _last[2][<int>NUM_AXES]                                 # cells of the last call
     cdef const double[:, :, ::1] _weights
     cdef bint _is_made
     cdef int64_t _num_all, _num_partly, _num_beyond     # iterations; with a weight below 1, of 0
@@ -52,9 +62,9 @@ cdef class Residual(EngineOverhead):
         self.is_monotone, self.is_shareable, self.keeps_account = False, False, True
         self._scale, self._constant_ns = table.scale, 1e3 * table.constant_us
         self._least_ratio, self._most_ratio = table.least_ratio, table.most_ratio
-        (self._prefill_knots, self._prefill_ns), (self._sequence_knots, self._sequence_ns), (
-            self._kv_knots, self._kv_ns) = [
-                (np.array(each.knots, float), 1e3 * np.array(each.added_us, float)) for each in table.curves]
+        (self._prefill_knots, self._prefill_ns, self._prefill_slopes), (
+            self._sequence_knots, self._sequence_ns, self._sequence_slopes), (
+                self._kv_knots, self._kv_ns, self._kv_slopes) = map(_line, table.curves)
         self._prefill_zone, self._sequence_zone, self._kv_zone = [
             np.array(each, float) for each in table.zone.knots]
         self._weights = np.array(table.zone.weights, float).reshape([len(each) for each in table.zone.knots])
@@ -62,8 +72,9 @@ cdef class Residual(EngineOverhead):
 
     cdef double _weight_of(self, double prefill, double sequences, double kv) noexcept nogil:
         """Return the weight of the measurements: trilinear between knots, constant beyond them."""
-        cdef Py_ssize_t i = cell_of(self._prefill_zone, prefill), j = cell_of(self._sequence_zone, sequences)
-        cdef Py_ssize_t k = cell_of(self._kv_zone, kv)
+        cdef Py_ssize_t i = cell_of(self._prefill_zone, &self._last[<int>ZONE][0], prefill)
+        cdef Py_ssize_t j = cell_of(self._sequence_zone, &self._last[<int>ZONE][1], sequences)
+        cdef Py_ssize_t k = cell_of(self._kv_zone, &self._last[<int>ZONE][2], kv)
         cdef double x = _share(self._prefill_zone, i, prefill), y = _share(self._sequence_zone, j, sequences)
         cdef double z = _share(self._kv_zone, k, kv)
         cdef const double[:, :, ::1] w = self._weights
@@ -83,9 +94,11 @@ cdef class Residual(EngineOverhead):
                 self._num_beyond += self.weight
                 return ns
         measured_ns = (self._scale * ns + self._constant_ns
-                       + curve_ns(self._prefill_knots, self._prefill_ns, prefill)
-                       + curve_ns(self._sequence_knots, self._sequence_ns, sequences)
-                       + curve_ns(self._kv_knots, self._kv_ns, kv))
+                       + curve_ns(self._prefill_knots, self._prefill_ns, self._prefill_slopes,
+                                  &self._last[<int>CURVES][0], prefill)
+                       + curve_ns(self._sequence_knots, self._sequence_ns, self._sequence_slopes,
+                                  &self._last[<int>CURVES][1], sequences)
+                       + curve_ns(self._kv_knots, self._kv_ns, self._kv_slopes, &self._last[<int>CURVES][2], kv))
         measured_ns = min(max(measured_ns, self._least_ratio * ns), self._most_ratio * ns)
         return ns + weight * (measured_ns - ns)
 
@@ -133,9 +146,15 @@ cdef class Residual(EngineOverhead):
         if self._num_partly:
             found.append(
                 f"latency.residual: {self._num_partly:,} of {self._num_all:,} iterations "
-                f"({self._num_partly / <double>self._num_all:.1%}) lay outside the measured ones of {self._file}: their "
-                f"times fall back to the latency model, {self._num_beyond:,} of them wholly")
+                f"({self._num_partly / <double>self._num_all:.1%}) lay outside the measured ones of {self._file}: "
+                f"their times fall back to the latency model, {self._num_beyond:,} of them wholly")
         return found
+
+
+def _line(curve) -> tuple:
+    """Return the knots of a curve, its times in ns, and the slope after each knot but the last."""
+    knots, ns = np.array(curve.knots, float), 1e3 * np.array(curve.added_us, float)
+    return knots, ns, np.diff(ns) / np.diff(knots)
 
 
 cdef inline double _share(const double[::1] knots, Py_ssize_t i, double count) noexcept nogil:
