@@ -38,7 +38,10 @@ class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class KindLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The laws of a kind; None: laws of accelerators left out were no better than one share of peak."""
+    """The laws of a kind.
+
+    None: on accelerators left out they were no better than one share of peak.
+    """
 
     prefill: PhaseLaw | None = None
     decode: PhaseLaw | None = None
