@@ -16,6 +16,7 @@ from simulator.domain.layers.residuals import HyperConnections
 from simulator.domain.parallelism import Parallelism
 from simulator.latency.operators.model import Operators
 from simulator.latency.operators.rows import NEEDED
+from simulator.latency.roofline.kind_laws import ELSEWHERE, kind_law, kinds
 from support.operator_profiles import write_table, write_tables
 from support.small_models import DENSE, deploy
 
@@ -154,6 +155,19 @@ def test_a_table_without_a_sparse_kernel_is_refused(folder):
 @pytest.mark.parametrize("part", [replace(CSA, window=64), replace(MSA, top_k_blocks=8), replace(HCA, ratio=64)])
 def test_other_sizes_were_not_measured(folder, part):
     assert any("of these widths: priced by the roofline" in text for text in build(folder, part).warnings())
+
+
+def test_other_sizes_take_the_law_of_their_kind_and_its_error(folder):
+    model, law = build(folder, replace(HCA, ratio=64)), kind_law("any", "hca").decode
+
+    # 1 024 tokens: a 64th of 584 bytes and of 4 x 8 heads x 512 FLOPs each, and 128 whole ones; 1e6 FLOPs, 1000 bytes a
+    # ns; queries and outputs of 8 heads of 512
+    token_ns = max(16_384 / (1e6 * law.compute_frac), 584 / (1e3 * law.memory_frac))
+    by_hand = (1024 / 64 + 128) * token_ns + law.passes * 8 * 1024 * 2 / 1e3 + law.floor_us * 1e3 + 3000
+    assert in_us(model.breakdown(decode=[1024]))["decode_attention"] == pytest.approx(2e-3 * by_hand)
+    error = kinds().errors["hca"].decode[ELSEWHERE]
+    assert any(f"hca decode: no compressed attention of 8 heads, fp8 cache, of these widths: priced by the roofline, "
+               f"{error:.0%} off in the mean (roofline by laws" in text for text in model.warnings())
 
 
 def test_attention_of_several_kinds_keeps_the_worst_origin(folder):

@@ -16,7 +16,9 @@ from simulator.latency.operators.curves import EXTRAPOLATED, ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.expert_tables import HAS_LAUNCHES, MXFP8
 from simulator.latency.operators.leave_one_out import along_sizes, border_sizes, edge_sizes, grid_sizes, site_sizes
+from simulator.latency.roofline.kind_laws import BY_SHARE, kind_error, kind_of, kinds
 from simulator.latency.roofline.law_errors import law_error, law_spread
+from simulator.latency.roofline.laws import generation_of
 from simulator.latency.uncertainty.known_errors import FORMULA
 from simulator.latency.uncertainty.spread import OperatorError, Spread, measured_spread, pooled
 
@@ -202,11 +204,23 @@ def error_of_missing(name: str, deployment) -> str:
     if name == "linear_attention":
         return "with unknown error"
     if name.endswith((" prefill", " decode")):
+        if text := _kind_error(*name.rpartition(" ")[::2], deployment):
+            return text
         law = name.rpartition(" ")[2], kv_format(deployment)
     else:
         law = law_of("all_reduce" if " " in name else name, deployment)     # "expert exchange", "tensor all_reduce"
     error, how = law_error(*law, deployment.accelerator, by_share=True)
     return f"{error:.0%} off in the mean ({how})"
+
+
+def _kind_error(name: str, phase: str, deployment) -> str | None:
+    """Return the error of a kind of attention with tables on other accelerators, as text."""
+    kind = {"window_attention": "hca", "attention": kind_of(deployment.model.attention)}.get(name, name)
+    if (known := kinds().errors.get(kind)) is None:
+        return None
+    if (law := kind_error(kind, phase, generation_of(deployment.accelerator)[0])) is not None:
+        return f"{law.mean:.0%} off in the mean ({law.how})"
+    return f"{getattr(known, phase)[BY_SHARE]:.0%} off in the mean (roofline by one share of peak, {kind} {phase})"
 
 
 def _together(errors) -> OperatorError:

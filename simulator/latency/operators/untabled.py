@@ -1,7 +1,12 @@
-"""Attention without a table: the roofline's FLOPs and bytes of each pass over the context, of one layer on one rank."""
+"""Attention without a table: the roofline's FLOPs and bytes of each pass over the context, of one layer on one rank.
+
+They take the laws of their kind, where other accelerators have tables of it, or one share of peak.
+"""
 import numpy as np
 
 from simulator.latency.operators.curves import ROOFLINE, Times
+from simulator.latency.roofline.kind_laws import NONE, kind_law, kind_of
+from simulator.latency.roofline.laws import LAWS, generation_of
 
 
 class Passes:
@@ -19,24 +24,40 @@ class Passes:
         self._rate = composer.rate
         self._local = part.shard(ways.tensor_parallel).passes(element, window)
         self._attending = part.shard(ways.query_parallel).passes(element, window)
+        accelerator, held = composer.deployment.accelerator, part.shard(ways.tensor_parallel)
+        self._peak = accelerator.flops_per_s(composer.deployment.activation_dtype) * 1e-9
+        self._bandwidth = accelerator.memory_bandwidth_bytes_per_s * 1e-9
+        self._law = NONE if part.error_key in LAWS else kind_law(generation_of(accelerator)[0], kind_of(part))
+        queries = held.num_heads * (held.head_dim + held.value_dim) * composer.deployment.activation_bytes
+        self._queries_ns = queries / self._bandwidth        # of a token: one pass over queries and outputs
+
+    def _rates(self, law) -> tuple[float, float, float, float]:
+        """Return FLOPs and bytes per ns, ns of a token, and ns of a layer, by law or by shares of peak."""
+        rate = self._rate
+        if law is None:
+            return rate.attention_flops, rate.memory_bytes, 0.0, rate.attention_ns + rate.kernel_ns
+        return (self._peak * law.compute_frac, self._bandwidth * law.memory_frac, law.passes * self._queries_ns,
+                law.floor_us * 1e3 + rate.kernel_ns)
 
     def decode(self, sequences: np.ndarray, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins by sequences and tokens in the cache."""
-        rate, ns = self._rate, np.zeros((len(sequences), len(contexts)))
+        flops, num_bytes, query_ns, layer_ns = self._rates(self._law.decode)
+        ns = np.zeros((len(sequences), len(contexts)))
         for local, attending in zip(self._local, self._attending, strict=True):
-            token_ns = max(attending.decode_flops / rate.attention_flops, local.kv_bytes / rate.memory_bytes)
+            token_ns = max(attending.decode_flops / flops, local.kv_bytes / num_bytes)
             ns += np.outer(sequences, _seen(local, contexts)) * token_ns
-        return ns + rate.attention_ns + rate.kernel_ns, np.full(ns.shape, ROOFLINE, dtype=np.uint8)
+        ns += sequences[:, None] * query_ns
+        return ns + layer_ns, np.full(ns.shape, ROOFLINE, dtype=np.uint8)
 
     def prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times for `prompts` prompts of each length."""
-        rate, ns = self._rate, np.zeros(len(lengths))
+        flops, num_bytes, query_ns, layer_ns = self._rates(self._law.prefill)
+        ns = prompts * lengths * query_ns
         for each in self._local:
             seen = _seen(each, lengths)
             pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
-            ns += prompts * np.maximum(pairs * each.pair_flops / rate.attention_flops,
-                                       lengths * (each.kv_bytes / rate.memory_bytes))
-        return Times(ns + rate.attention_ns + rate.kernel_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+            ns += prompts * np.maximum(pairs * each.pair_flops / flops, lengths * (each.kv_bytes / num_bytes))
+        return Times(ns + layer_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
 
 
 def _seen(each, contexts: np.ndarray) -> np.ndarray:

@@ -134,7 +134,10 @@ class Pricer:
         return costs
 
     def beside_passes(self) -> AttentionCosts:
-        """Return the costs of all mixers with a law of their kind, beside passes: floors, queries and outputs."""
+        """Return the costs of all mixers beside their passes.
+
+        Floors, and passes over queries and outputs, of laws of their kinds.
+        """
         deployment, ways = self._deployment, self._deployment.parallelism
         token_ns = sequence_ns = prefill_floor_ns = decode_floor_ns = 0.0
         for part, num_layers in deployment.model.mixers:
@@ -151,7 +154,10 @@ class Pricer:
                               decode_floor_ns=decode_floor_ns)
 
     def states(self, costs: RooflineCosts) -> tuple[float, float]:
-        """Return ns per sequence and per prompt token of all recurrences, given those by shares of peak."""
+        """Return ns per sequence and per prompt token of all recurrences.
+
+        costs : by shares of peak, of mixers without a law.
+        """
         deployment = self._deployment
         parts = [(part, layers, self.kind_law(part)) for part, layers in deployment.model.mixers
                  if part.backend == "state"]

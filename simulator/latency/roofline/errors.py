@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from simulator.domain.facts import folder
 from simulator.errors import InputErrors, KeyFault
-from simulator.latency.roofline.kind_laws import ELSEWHERE, LEFT_OUT, kind_law, kind_of, kinds
+from simulator.latency.roofline.kind_laws import kind_error, kind_of
 from simulator.latency.roofline.law_errors import law_spread
 from simulator.latency.roofline.laws import FILE, LAWLESS, LAWS, efficiency, generation_of
 from simulator.latency.roofline.parameters import OF_LINKS, OF_SHARES, efficiency_by
@@ -42,19 +42,21 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
                                     f"key with latency.uncertainty = true") for key in given])
     by_share = efficiency_by(parameters, deployment.accelerator)[1] is None
 
+    generation = generation_of(deployment.accelerator)[0]
+
     def law(operator: str, dtype: str = "", is_by_share: bool = by_share) -> OperatorError:
         return OperatorError(law_spread(operator, dtype, deployment.accelerator, is_by_share), is_outside=True)
 
     def attention(operator: str) -> OperatorError:
         part, cache = deployment.model.attention, "fp8" if deployment.kv_cache_bytes == 1 else "bfloat16"
-        key, found = part.error_key, None if by_share else kind_error(kind_of(part), operator, deployment.accelerator)
+        key, found = part.error_key, None if by_share else _of_kind(kind_of(part), operator, generation)
         if found is not None:
             return found
         return law(operator, cache, by_share or key not in LAWS) if key in (*LAWS, *LAWLESS) else UNKNOWN
 
     def state() -> OperatorError:
         parts = [part for part, _ in deployment.model.mixers if part.backend == "state"]
-        each = [None if by_share else kind_error(kind_of(part), phase, deployment.accelerator)
+        each = [None if by_share else _of_kind(kind_of(part), phase, generation)
                 for part in parts for phase in ("prefill", "decode")]
         return UNKNOWN if None in each else max(each, key=lambda found: found.inside.error_frac)
 
@@ -69,15 +71,9 @@ def operator_errors(parameters, deployment, has_collective: bool) -> dict[str, O
     return found
 
 
-def kind_error(kind: str, phase: str, accelerator) -> OperatorError | None:
-    """Return the error of the law of a kind in a phase; None: the phase has none."""
-    generation = generation_of(accelerator)[0]
-    if getattr(kind_law(generation, kind), phase) is None:
-        return None
-    is_own = kind in kinds().generations.get(generation, {})
-    mean = getattr(kinds().errors[kind], phase)[LEFT_OUT if is_own else ELSEWHERE]
-    return OperatorError(normal_spread(mean, f"roofline by laws, {kind} {phase}, the mean of systems left out"),
-                         is_outside=True)
+def _of_kind(kind: str, phase: str, generation: str) -> OperatorError | None:
+    error = kind_error(kind, phase, generation)
+    return error and OperatorError(normal_spread(*error), is_outside=True)
 
 
 def law_tables() -> dict[str, dict]:

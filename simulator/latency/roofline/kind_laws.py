@@ -6,7 +6,7 @@ prompt's tokens, and that of the bandwidth at which states are read and written.
 single operators by tools/derive_kinds.py, never from whole servers. Generations are those of laws.py.
 """
 from functools import cache
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import tomli
@@ -18,6 +18,7 @@ FILE = "efficiency/kinds.toml"
 Share = Annotated[float, Meta(gt=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 TOWER = "tower"
+ANY = "any"                     # the generation of all systems
 BY_SHARE, LEFT_OUT, ELSEWHERE, IN_USE = range(4)        # of a KindError
 OF_TITLES = {"latent": "latent attention", "sparse_latent": "sparse latent attention", "csa": "compressed attention",
              "hca": "compressed attention", "msa": "block-sparse attention", "gated_delta_net": "linear attention",
@@ -38,7 +39,10 @@ class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class KindLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The laws of a kind; None: laws of accelerators left out were no better than one share of peak."""
+    """The laws of a kind.
+
+    None: on accelerators left out they were no better than one share of peak.
+    """
 
     prefill: PhaseLaw | None = None
     decode: PhaseLaw | None = None
@@ -82,19 +86,39 @@ def kind_law(generation: str, kind: str) -> KindLaw:
     generation : name, as generation_of returns it.
     """
     laws = kinds().generations
-    return laws.get(generation, {}).get(kind) or laws["any"].get(kind, NONE)
+    return laws.get(generation, {}).get(kind) or laws[ANY].get(kind, NONE)
+
+
+class LeftOut(NamedTuple):
+    """The mean relative error of a law on systems left out, and its source."""
+
+    mean: float
+    how: str
+
+
+def kind_error(kind: str, phase: str, generation: str) -> LeftOut | None:
+    """Return the error of the law of a kind, in prefill or decode; None: it has none."""
+    if getattr(kind_law(generation, kind), phase) is None:
+        return None
+    mean = getattr(kinds().errors[kind], phase)[_column(generation, kind)]
+    return LeftOut(mean, f"roofline by laws, {kind} {phase}, the mean of systems left out")
 
 
 def kind_note(part, generation: str) -> str | None:
     """Return the errors of the law of a mixer as a sentence; None: it has no law."""
     kind = kind_of(part)
     law, error = kind_law(generation, kind), kinds().errors.get(kind)
-    column = LEFT_OUT if kind in kinds().generations.get(generation, {}) else ELSEWHERE
+    column = _column(generation, kind)
     texts = [f"{name} {getattr(error, phase)[column if getattr(law, phase) else BY_SHARE]:.0%}"
              + ("" if getattr(law, phase) else " by one share of peak")
              for name, phase in (("prompts", "prefill"), ("decodes", "decode")) if error and getattr(error, phase)]
     return (f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: "
             + ", ".join(texts)) if law != NONE else None
+
+
+def _column(generation: str, kind: str) -> int:
+    """Return the column of the error of a kind's law: of its generation, or of others."""
+    return LEFT_OUT if generation != ANY and kind in kinds().generations.get(generation, {}) else ELSEWHERE
 
 
 @cache
