@@ -42,7 +42,7 @@ def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> s
 
 
 def num_of_ramp(arrived: np.ndarray, left: np.ndarray) -> int:
-    """Return how many requests arrived while the system filled: half at most, of which a trend is left.
+    """Return how many requests arrived while the system filled: half at most.
 
     It fills for twice the time that nine of ten of the first twentieth of requests stay, once at the speed of small
     batches, once at that of the batches that these leave behind.
