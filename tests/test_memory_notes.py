@@ -27,8 +27,8 @@ def test_the_law_of_graphs_is_named_where_its_spread_is_a_good_part_of_the_cache
     large, small = site("qwen3-32b"), site("llama-3.1-8b", 'gpu_memory_utilization = 0.95')
     note, = memory_notes(large)
     assert note.startswith("memory: 2.0 GB for CUDA graphs follow a law of 1.7 times off in the mean, 5 at most")
-    assert large.memory.graph_bytes * (GRAPH_ERROR - 1) >= 0.1 * large.memory.kv_cache_bytes
-    assert small.memory.graph_bytes * (GRAPH_ERROR - 1) < 0.1 * small.memory.kv_cache_bytes and not memory_notes(small)
+    assert large.memory.graph_bytes * (GRAPH_ERROR - 1) >= 0.5 * large.memory.kv_cache_bytes
+    assert small.memory.graph_bytes * (GRAPH_ERROR - 1) < 0.5 * small.memory.kv_cache_bytes and not memory_notes(small)
     assert "CUDA graphs, by a law 1.7 to 5 x off" in small.memory.explain()
 
 

@@ -1,7 +1,8 @@
 """Notes on a planned KV cache that rests on a law of other servers' logs, or on shapes alone."""
 from simulator.domain.memory_reserve import GRAPH_ERROR, GRAPH_MEAN_ERROR
 
-LEAST_SHARE = 0.1               # of the KV cache: a smaller uncertainty has no note
+LEAST_SPREAD = 0.5              # of the KV cache: a law that is off by less at worst has no note
+LEAST_ENCODER = 0.1             # of the KV cache: a smaller encoder has no note
 GB = 1e9
 
 
@@ -14,16 +15,13 @@ def memory_notes(site) -> tuple[str, ...]:
     if plan is None or plan.share.of not in ("total", "free"):
         return ()
     notes, cache = [], f"a KV cache of {plan.kv_cache_bytes / GB:.1f} GB"
-    if plan.graphs_are_guessed and is_large(plan.graph_bytes * (GRAPH_ERROR - 1), plan):
+    if plan.graphs_are_guessed and (
+            plan.graph_bytes * (GRAPH_ERROR - 1) >= LEAST_SPREAD * plan.kv_cache_bytes):
         notes.append(f"{plan.graph_bytes / GB:.1f} GB for CUDA graphs follow a law of {GRAPH_MEAN_ERROR:g} times off "
                      f"in the mean, {GRAPH_ERROR:g} at most, which decides over {cache}: give "
                      "engine.cuda_graphs.memory_gib")
-    if is_large(plan.encoder_bytes, plan):
+    if plan.encoder_bytes >= LEAST_ENCODER * plan.kv_cache_bytes > 0:
         notes.append(f"{plan.encoder_bytes / GB:.1f} GB for the encoder's profile run follow from the shape of its "
                      f"tower alone, and decide over {cache}")
     return tuple(f"memory: {note}" for note in notes)
 
-
-def is_large(num_bytes: float, plan) -> bool:
-    """Return whether so many bytes are a good part of the KV cache of a plan."""
-    return num_bytes >= LEAST_SHARE * plan.kv_cache_bytes
