@@ -2,6 +2,7 @@
 from simulator import registry
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
+from simulator.assembly.memory_notes import memory_notes
 from simulator.assembly.ranks import lock_step, ranks_per_choice
 from simulator.assembly.site import Site
 from simulator.assembly.tower_notes import tower_notes
@@ -37,7 +38,8 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
         item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
-        notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + _hit_notes(site))
+        notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + memory_notes(site)
+        + _hit_notes(site))
 
 
 def _towers(site: Site):

@@ -33,6 +33,9 @@ from simulator.latency.roofline.towers import TowerTimes, tower_times
 from simulator.scheduling.contract import MemoryNeeds
 
 
+KEYS_OF_ENCODERS = ("limit_mm_per_prompt", "language_model_only", "skip_mm_profiling")
+
+
 class Fact:
     """Property of a Site, worked out at its first use; faults name the pool."""
 
@@ -128,6 +131,9 @@ class Site:
         if model is None:
             return None
         spec = replace(self.model, has_head=False) if is_pooling(self.pool) else self.model
+        items = getattr(engine.parameters, "items", None)
+        if items is not None and items.is_text_only(spec.vision):
+            spec = replace(spec, vision=None, vision_parameters=0)
         parallelism = Parallelism(
             tensor_parallel=topology.tensor_parallel, pipeline_parallel=topology.pipeline_parallel,
             expert_parallel=topology.expert_parallel,
@@ -268,7 +274,7 @@ class Site:
             block_size=engine.block_size, max_model_len=self.max_model_len, drafter=self.drafter,
             grouping=self.group_rules, max_num_batched_tokens=needs.max_num_batched_tokens,
             max_num_seqs=needs.max_num_seqs, share=needs.share, has_old_kernels=needs.has_old_kernels,
-            copies_latent_up=needs.copies_latent_up,
+            copies_latent_up=needs.copies_latent_up, items=needs.items,
             adapter_bytes=needs.adapter_bytes, batches_in_flight=needs.batches_in_flight,
             spared_blocks=needs.spared_blocks, states=needs.states and replace(
                 needs.states, page_size=engine.block_size, keeps_prefixes=engine.enable_prefix_caching))
@@ -339,7 +345,17 @@ class Site:
             raise InputErrors([KeyFault(f"{self.prefix}engine.{key}: {message}") for key, message in faults])
         _ = self.memory
         self._check_given_blocks()
+        self._check_encoder()
         return self
+
+    def _check_encoder(self) -> None:
+        """Raise InputErrors where keys of an encoder are given, and the model has none."""
+        if self.model is not None and (self.model.vision_parameters or self.model.unknown_towers):
+            return
+        given = [key for key in KEYS_OF_ENCODERS if getattr(self.pool.engine.parameters, key, None)]
+        if given:
+            why = "it acts on the encoder of a [model]" if self.model is None else f"{self.model.name} takes text alone"
+            raise InputErrors([KeyFault(f"{self.prefix}engine.{key}: expected none: {why}") for key in given])
 
     def _check_given_blocks(self) -> None:
         """Raise InputErrors where the engine would not start with a given number of blocks."""

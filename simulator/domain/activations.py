@@ -15,10 +15,10 @@ LOW_LATENCY_TOKENS = 256
 
 
 def activation_bytes(deployment: Deployment, layers: range, max_num_batched_tokens: int, max_num_seqs: int,
-                     reserve: MemoryReserve) -> float:
-    """Return the peak of activations: of the forward pass or of sampling.
+                     reserve: MemoryReserve) -> tuple[float, float]:
+    """Return the peak of activations, of the forward pass or of sampling, and the bytes that stay.
 
-    Beside it are the workspaces of experts that stay. Forward: tokens x (residual + hidden state + the widest layer
+    Workspaces of experts and the sampler's counts stay. Forward: tokens x (residual + hidden state + the widest layer
     part) elements. Sampling: the hidden states of all tokens stay while the logits of `max_num_seqs` rows are
     processed, if the stage has the head. A pipeline stage holds its input and, unless it is the last, its output.
     vLLM's profile run provokes this peak (GPUModelRunner.profile_run); it counts tensors and leaves out the allocator's
@@ -39,7 +39,7 @@ def activation_bytes(deployment: Deployment, layers: range, max_num_batched_toke
         logits = model.vocab_size if model.has_head else 0
         peak = max(peak, hidden + rows * logits * logit_bytes)
         kept += max_num_seqs * logits * reserve.sampler_state_bytes_per_logit
-    return peak + kept
+    return peak, kept
 
 
 def _widest_part(deployment: Deployment, reserve: MemoryReserve, layer: Layer) -> float:

@@ -11,6 +11,7 @@ from simulator.domain.block_shapes import block_faults
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.dtypes import dtype_bytes
+from simulator.domain.encoder_profile import NOTHING, ItemLimits, encoder_peak
 from simulator.domain.kernel_padding import expert_padding
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
@@ -18,7 +19,14 @@ from simulator.domain.kv_share import KvShare, StatePool, vllm_share
 from simulator.domain.kv_size import KvSize
 from simulator.domain.latent_copies import copied_bytes
 from simulator.domain.layer_groups import GroupRules, LayerGroups
-from simulator.domain.memory_reserve import MemoryReserve, outside_bytes, reserve_of, usable_bytes
+from simulator.domain.memory_reserve import (
+    GRAPH_ERROR,
+    GRAPH_MEAN_ERROR,
+    MemoryReserve,
+    outside_bytes,
+    reserve_of,
+    usable_bytes,
+)
 from simulator.domain.rank_weights import rank_weights
 
 GB = 1e9
@@ -41,6 +49,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     batches_in_flight: int = 1                  # iterations at a time, of which windows hold all tokens
     spared_blocks: int = 0                      # that the start check counts beside a request's: the null block
     states: StatePool | None = None             # None: a recurrent state for each of max_num_seqs sequences
+    items: ItemLimits | None = None             # of prompts, for the encoder's profile run; None: there is none
 
     def request_blocks(self, deployment: Deployment, groups: GroupPlan | LayerGroups | None, num_tokens: int) -> int:
         """Return the blocks of a request of so many tokens."""
@@ -87,6 +96,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     drafter_bytes: float            # weights of the drafter, on the last stage
     adapter_bytes: float            # room for LoRA adapters
     activation_bytes: float         # peak of a forward pass of max_num_batched_tokens, or of sampling for max_num_seqs
+    encoder_bytes: float            # that encoding the largest items adds to that peak, by the tower's shape
     exchange_bytes: float           # buffers for the exchange of tokens between experts
     graph_bytes: float              # estimate of CUDA graphs
     graphs_are_guessed: bool        # no key gives that estimate: it follows logs of other servers
@@ -151,8 +161,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def workspace_bytes(self) -> float:
         """All that is neither weights nor KV, of one accelerator."""
-        return (self.activation_bytes + self.exchange_bytes + self.graph_bytes + self.non_torch_bytes
-                + self.state_bytes)
+        return (self.activation_bytes + self.encoder_bytes + self.exchange_bytes + self.graph_bytes
+                + self.non_torch_bytes + self.state_bytes)
 
     def explain(self) -> str:
         """Return the arithmetic, one term a line."""
@@ -164,8 +174,10 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("- weights of the drafter", self.drafter_bytes),
             ("- weights of adapters", self.adapter_bytes),
             ("- activations", self.activation_bytes),
+            ("- more of the encoder, by its shape alone", self.encoder_bytes),
             ("- exchange of tokens between experts", self.exchange_bytes),
-            ("- CUDA graphs" + ", as in logs: see memory_gib" * self.graphs_are_guessed, self.graph_bytes),
+            ("- CUDA graphs" + f", by a law {GRAPH_MEAN_ERROR:g} to {GRAPH_ERROR:g} x off" * self.graphs_are_guessed,
+             self.graph_bytes),
             ("- outside PyTorch", self.non_torch_bytes),
             ("- recurrent state", self.state_bytes),
         ]
@@ -286,11 +298,7 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
         block = (layout.bytes_per_token + drafter.kv_bytes_per_token) * limits.block_size
     else:
         block = groups.block_bytes(layers)
-    passing = {
-        "activation_bytes": activation_bytes(deployment, layers, limits.max_num_batched_tokens, limits.max_num_seqs,
-                                             reserve),
-        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes(len(layers)),
-        "non_torch_bytes": outside_bytes(deployment, reserve)}
+    passing = _passing(deployment, layers, limits, reserve)
     kv_cache = share.kv_bytes(total, loaded + state, sum(passing.values()))
     return MemoryPlan(
         total_bytes=total, budget_bytes=total * share.share if share.of in ("total", "static") else total,
@@ -306,6 +314,19 @@ def _stage(deployment: Deployment, layers: range, limits: EngineLimits, groups: 
         num_accelerators=ways.num_accelerators, memory_bytes=deployment.accelerator.memory_bytes,
         block_size=limits.block_size * shared,
         max_model_len=limits.max_model_len, context_ways=shared, **passing)
+
+
+def _passing(deployment: Deployment, layers: range, limits: EngineLimits, reserve: MemoryReserve) -> dict[str, float]:
+    """Return the bytes of a stage that are neither weights nor states, by their names in MemoryPlan."""
+    batch = limits.max_num_batched_tokens, limits.max_num_seqs
+    peak, kept = activation_bytes(deployment, layers, *batch, reserve)
+    encoder = NOTHING
+    if limits.items is not None and layers.start == 0:
+        encoder = encoder_peak(deployment, limits.items, batch, limits.max_model_len)
+    return {
+        "activation_bytes": peak + kept, "encoder_bytes": encoder.beyond(peak),
+        "exchange_bytes": exchange_bytes(deployment), "graph_bytes": reserve.graph_bytes(len(layers)),
+        "non_torch_bytes": outside_bytes(deployment, reserve)}
 
 
 def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tuple[float, float, float, str]:

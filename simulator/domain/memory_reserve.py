@@ -72,7 +72,8 @@ _SAMPLING = MemoryReserve()
 # memory shared with a CPU add bytes that depend on no option. With a constant in its place the logs are missed by 2.4
 # times in the mean, with this by 1.7, each log left out in turn.
 GRAPH_LAYER_BYTES = 0.29 * 2**20
-GRAPH_ERROR = 5.0           # times that a log lies above or below, at most
+GRAPH_MEAN_ERROR = 1.7      # times that a log lies above or below in the mean, each left out in turn
+GRAPH_ERROR = 5.0           # at most
 _WITH_GRAPHS = MemoryReserve(graph_layer_bytes=GRAPH_LAYER_BYTES, alone_before_hopper_bytes=0.31 * GIB)
 # 0.32: the second model runner (vllm/config/vllm.py, use_v2_model_runner). Its sampler processes no logits in the
 # profile run: they have 16 bit, and with several ranks lie there three times, as computed, gathered and in order, up to

@@ -83,7 +83,7 @@ class VllmBehaviour(NamedTuple):
 # Keys that not each version has a flag for.
 FLAGS = frozenset({
     "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
-    "engine.kv_cache_memory_bytes", "engine.scheduler_reserve_full_isl",
+    "engine.kv_cache_memory_bytes", "engine.language_model_only", "engine.scheduler_reserve_full_isl",
     "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
     "topology.dcp_comm_backend", "engine.speculative.disable_eagle_block_drop",

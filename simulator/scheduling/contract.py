@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from simulator.domain.encoder_profile import ItemLimits
 from simulator.domain.kv_share import KvShare, StatePool
 from simulator.domain.kv_size import Lines
 from simulator.domain.layer_groups import GroupRules, LayerGroups
@@ -81,6 +82,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
         it starts.
     lines : the engine's report of its KV cache; None: unknown.
     states : StatePool, the engine's rule for recurrent states; None: one for each of max_num_seqs.
+    items : ItemLimits, by which the engine's profile run encodes images or videos; None: it encodes none.
     """
 
     max_num_batched_tokens: int
@@ -95,6 +97,7 @@ class MemoryNeeds(msgspec.Struct, frozen=True):
     why_not_few: str = ""
     lines: Lines | None = None
     states: StatePool | None = None
+    items: ItemLimits | None = None
 
 
 class KVPlan(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
                        has_old_kernels=behaviour.has_old_kernels, copies_latent_up=True,
                        adapter_bytes=_slots(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
-                       spared_blocks=int(behaviour.spares_null_block),
+                       spared_blocks=int(behaviour.spares_null_block), items=parameters.items,
                        why_not_few=f"vLLM {behaviour.release} refuses to start" * behaviour.checks_given_blocks,
                        lines=vllm_lines if behaviour.counts_whole_requests else old_vllm_lines)
 

@@ -13,10 +13,13 @@ from simulator.domain.server_defaults.cards import NO_CAPABILITY, Card
 from simulator.domain.server_defaults.said import Default, Machine
 from simulator.domain.server_defaults.sglang import (
     CONSERVATIVENESS_OF_RANKS,
+    IMAGES_IN_GRAPHS,
     PAGES,
+    TEXT_BY_DEFAULT,
     Server,
     Shapes,
     backend_of,
+    image_factor,
     limits_of,
     prefill_sizes,
     reserved_mib,
@@ -72,7 +75,23 @@ def _static(engine, machine: Machine) -> Default:
                      deepep)
     reserved = reserved_mib(machine.card, server)
     why = f"all but {reserved:.0f} MiB of {machine.card.memory_mib}, for activations and graphs"
-    return Default(max(static_share(machine.card, reserved), 0.001), f"{machine.on_card(SGLANG)}: {why}")
+    factor = _image_factor(machine)
+    if factor != 1.0:
+        why += f", x {factor:.3g} for images"
+    return Default(max(static_share(machine.card, reserved) * factor, 0.001), f"{machine.on_card(SGLANG)}: {why}")
+
+
+def _takes_images(model) -> bool:
+    """Return whether a server takes images unless flags say otherwise."""
+    return model.vision_parameters > 0 and model.architecture not in TEXT_BY_DEFAULT
+
+
+def _image_factor(machine: Machine) -> float:
+    """Return the factor of static memory for images; 1: the server takes none, or its tower has no known shape."""
+    tower = machine.model.vision
+    if tower is None or machine.role == "decode" or not _takes_images(machine.model):
+        return 1.0
+    return image_factor(tower.num_layers, tower.width)
 
 
 def completed(parameters: SglangParameters) -> SglangParameters:
@@ -183,7 +202,8 @@ def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deep
     ways, ranks = machine.topology, _tensor_ranks(machine)
     running = parameters.max_running_requests
     most = min(limits_of(machine.card, ranks)[1], running or 2**31)
-    has_prefill_graphs = machine.role != "decode" and ways.pipeline_parallel == 1
+    has_prefill_graphs = machine.role != "decode" and ways.pipeline_parallel == 1 and (
+        machine.model.architecture in IMAGES_IN_GRAPHS or not _takes_images(machine.model))
     return Server(
         chunk=chunk, max_prefill_tokens=parameters.max_prefill_tokens, ranks=ranks * ways.pipeline_parallel,
         decode_graph=most if machine.role != "prefill" else 0, graphs_of_ranks=most,
@@ -199,4 +219,5 @@ def static_frac(parameters: SglangParameters, deployment, card: Card) -> float:
     """
     machine = Machine(card, deployment.model, None, deployment.parallelism)
     chunk = completed(parameters).chunked_prefill_size
-    return max(static_share(card, reserved_mib(card, _server(parameters, machine, chunk, has_deepep=False))), 0.001)
+    share = static_share(card, reserved_mib(card, _server(parameters, machine, chunk, has_deepep=False)))
+    return max(share * _image_factor(machine), 0.001)

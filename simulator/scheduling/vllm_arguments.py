@@ -3,8 +3,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
+from simulator.domain.encoder_profile import ItemLimits
 from simulator.domain.items import Items
 from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.domain.memory_reserve import RESERVES
@@ -15,6 +17,7 @@ from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (
     WHY_NO_OLD_ENCODER,
     EncoderParameters,
+    ItemParameters,
     LoraParameters,
     StructuredOutputParameters,
 )
@@ -72,6 +75,12 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
         "CUDA graphs; absent: batches are not padded, except with a latency backend that timed kernels"))] = None
     encoder: Annotated[EncoderParameters | None, Meta(description="absent: items cost their tokens only")] = None
+    limit_mm_per_prompt: Annotated[ItemParameters | None, Meta(description=(
+        "items of a prompt, at most; absent: 999 of a kind"))] = None
+    language_model_only: Annotated[bool, Meta(description=(
+        "take text alone, and load no encoder; from vllm_version 0.32 on"))] = False
+    skip_mm_profiling: Annotated[bool, Meta(description=(
+        "leave the encoder out of the profile run, and its memory out of the plan"))] = False
     disable_hybrid_kv_cache_manager: Annotated[bool, Meta(description=(
         "keep the KV of sliding and chunked layers as if they attended to the whole context"))] = False
     prefix_cache_retention_interval: Annotated[Retention | None, Meta(extra={"unit": "tokens"}, description=(
@@ -87,6 +96,13 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def draft_valid_rate(self) -> float:
         """The probability that the grammar of a request admits a draft."""
         return self.structured_outputs.draft_valid_rate if self.structured_outputs is not None else 1.0
+
+    @property
+    def items(self) -> ItemLimits:
+        """Items that prompts may have, and whether the profile run encodes them."""
+        given = self.limit_mm_per_prompt or ItemParameters()
+        images, videos = (0, 0) if self.language_model_only else (given.image, given.video)
+        return ItemLimits(images, videos, not self.skip_mm_profiling)
 
     @property
     def grouping(self) -> GroupRules:
@@ -135,6 +151,7 @@ def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, s
         yield from _graph_faults(parameters, num_gpu_blocks)
     if parameters.kv_cache_memory_bytes is not None:
         yield from _size_faults(parameters, engine)
+    yield from _encoder_faults(parameters)
     groups = parameters.kv_cache_groups
     if groups and num_gpu_blocks is None:
         yield "kv_cache_groups", "expected num_gpu_blocks beside them: the content of their blocks is unknown"
@@ -157,6 +174,18 @@ def _graph_faults(parameters: VllmParameters, num_gpu_blocks: int | None) -> Ite
             f"expected none, found {found}: vLLM {parameters.vllm_version} takes nothing off for CUDA graphs")
 
 
+def _encoder_faults(parameters: VllmParameters) -> Iterator[tuple[str, str]]:
+    """Yield keys of encoders that do not go together, or that this version lacks."""
+    if parameters.language_model_only:
+        if "engine.language_model_only" not in behaviour_of(parameters.vllm_version).flags:
+            yield "language_model_only", f"vLLM {behaviour_of(parameters.vllm_version).release} has no such argument"
+        for key in ("encoder", "limit_mm_per_prompt"):
+            if getattr(parameters, key) is not None:
+                yield key, "expected none beside language_model_only, which takes text alone"
+    if parameters.skip_mm_profiling and parameters.items.is_text_only(None):
+        yield "skip_mm_profiling", "expected false, found true: without images and videos no encoder is loaded"
+
+
 def _size_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, str]]:
     """Yield what does not go with `kv_cache_memory_bytes`."""
     if "engine.kv_cache_memory_bytes" not in behaviour_of(parameters.vllm_version).flags:
@@ -173,6 +202,10 @@ def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tup
     Source: vLLM 0.32.0, vllm/v1/core/encoder_cache_manager.py, where budgets of encoders are derived.
     """
     given, tokens = parameters.encoder, parameters.max_num_batched_tokens
+    allowed = parameters.items.images + parameters.items.videos
+    if items is not None and (most := int(np.diff(items.begins).max(initial=0))) > allowed:
+        key = "language_model_only" if parameters.language_model_only else "limit_mm_per_prompt"
+        yield key, f"expected room for the {most} items of a prompt of this workload, found {allowed}: vLLM refuses it"
     if given is None:
         return
     if items is None:

@@ -5,6 +5,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.drawn_times import DrawnTime, drawn
+from simulator.domain.encoder_profile import UNLIMITED
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Slots = Annotated[int, Meta(ge=1, le=2**16)]
@@ -92,6 +93,17 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
 
 
 WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not built; leave vllm_version at \"0.32\""
+
+
+class ItemParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Items that a prompt may have, [engine.limit_mm_per_prompt], as vLLM's --limit-mm-per-prompt has them.
+
+    Without images and videos the encoder is not loaded. The profile run before KV blocks are counted encodes as many of
+    the largest as its budget has room for.
+    """
+
+    image: Annotated[int, Meta(ge=0, le=2**31 - 1, description="images of a prompt; 0: none are taken")] = UNLIMITED
+    video: Annotated[int, Meta(ge=0, le=2**31 - 1, description="videos of a prompt; 0: none are taken")] = UNLIMITED
 
 
 class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

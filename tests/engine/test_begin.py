@@ -9,7 +9,7 @@ MS = 1_000_000
 EXPERIMENT = """
 model = {name = "llama-3.1-8b"}
 hardware = {name = "h100-sxm-80gb"}
-engine = {num_gpu_blocks = 400, async_scheduling = false}
+engine = {num_gpu_blocks = 400, max_model_len = 4096, async_scheduling = false}
 workload = {type = "trace", path = "trace.csv"}
 [latency]
 backend = "linear"

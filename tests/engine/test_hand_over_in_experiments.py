@@ -129,7 +129,8 @@ def test_one_whose_tokens_nobody_keeps_is_complete_when_its_prompt_is_computed(r
 def test_blocks_of_a_prompt_stay_until_they_are_read(run):
     # 65 usable blocks: the second prompt, which comes at 1 ms, waits for those of the first. They are read at
     # 29.245443, and known to be 2 ms later.
-    result = run(trace=ONE + "0.001,1024,3\n", overrides={"kv_transfer.notice_us": 2000.0, "pools": [
+    result = run(trace=ONE + "0.001,1024,3\n", overrides={
+        "kv_transfer.notice_us": 2000.0, "engine.max_model_len": 1040, "pools": [
         {"name": "p", "role": "prefill", "engine": {"num_gpu_blocks": 66}}, {"name": "d", "role": "decode"}]})
 
     assert ms(result.requests["scheduled_ns"]) == [0, 31.245443]
@@ -141,7 +142,7 @@ def test_a_full_decode_replica_holds_up_the_prefill_replica(run):
     pools = [{"name": "p", "role": "prefill", "engine": {"num_gpu_blocks": 129}},
              {"name": "d", "role": "decode", "engine": {"num_gpu_blocks": 80}}]
     result = run(trace="arrived_at,num_prefill_tokens,num_decode_tokens\n" + "0,1024,200\n" * 4, overrides={
-        "pools": pools})
+        "engine.max_model_len": 1264, "pools": pools})
 
     requests = result.requests
     assert requests["scheduled_ns"][3] == requests["transfer_end_ns"][1] > requests["completed_ns"][0] > 1e9

@@ -125,7 +125,8 @@ def test_no_prompt_is_computed_for_which_there_is_no_room(run, protocol, waits):
     # D has blocks for one request, which runs 200 tokens.
     keys = {"num_reserved_decode_tokens": 0} if protocol == "sglang" else {}
     result = run(trace=HEAD + "0,1024,200\n0.001,1024,200\n",
-                 overrides=with_protocol(protocol, **keys) | pools(decode={"num_gpu_blocks": 81}))
+                 overrides=with_protocol(protocol, **keys) | pools(decode={"num_gpu_blocks": 81}) | {
+                     "engine.max_model_len": 1280})
 
     assert (result.requests["scheduled_ns"][1] > 1e9) == waits
     assert result.requests["first_token_ns"][1] > 1e9

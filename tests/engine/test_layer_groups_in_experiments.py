@@ -125,6 +125,7 @@ def test_a_hand_over_moves_what_windows_still_need(run):
 def test_what_the_pool_lost_comes_from_the_host(run, model, num_blocks, most):
     # Of 30 conversations at once the pool holds a few
     overrides = {"model.name": model, "hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": num_blocks,
+                 "engine.max_model_len": 3000,
                  "workload.type": "sessions", "workload.num_sessions": 30, "workload.sessions": {
                      "rounds": {"distribution": "constant", "value": 3}, **{name: {
                          "distribution": "uniform", "min": 100, "max": most} for name in ROUNDS}}}
@@ -155,7 +156,7 @@ def test_a_level_has_the_chunks_of_all_groups_that_a_hit_needs(run, tmp_path, ho
     (tmp_path / "repeat.csv").write_text(
         "arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
         "0,1041,1,s:1041\n50,1041,1,t:1041\n100,1041,1,s:1041\n")
-    result = run({"hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": 140,
+    result = run({"hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": 140, "engine.max_model_len": 1100,
                   "workload": {"type": "trace", "path": str(tmp_path / "repeat.csv")},
                   "kv_tiers": {"cpu_gib": host * CHUNK_GIB, "secondary": levels}})
 
@@ -168,6 +169,7 @@ def test_a_level_has_the_chunks_of_all_groups_that_a_hit_needs(run, tmp_path, ho
     ("gpt-oss-20b", 400, 300, 0.2), ("qwen3-next-80b-a3b", 60, 700, 2.0)])
 def test_what_the_host_lost_comes_from_a_level(run, model, num_blocks, most, host_gib):
     overrides = {"model.name": model, "hardware.name": "h100-sxm-80gb", "engine.num_gpu_blocks": num_blocks,
+                 "engine.max_model_len": 3000,
                  "workload.type": "sessions", "workload.num_sessions": 30, "workload.sessions": {
                      "rounds": {"distribution": "constant", "value": 3}, **{name: {
                          "distribution": "uniform", "min": 100, "max": most} for name in ROUNDS}}}

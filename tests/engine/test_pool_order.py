@@ -18,7 +18,7 @@ VALUES = {
     "topology.replicas": 2, "topology.tensor_parallel": 2, "topology.pipeline_parallel": 2, "topology.node": "dgx-h100",
     "topology.expert_parallel": {"topology.expert_parallel": 2, "topology.tensor_parallel": 2,
                                  "model.name": "mixtral-8x7b"},
-    "engine.scheduler": "blis", "engine.max_model_len": 120, "engine.block_size": 32, "engine.num_gpu_blocks": 20,
+    "engine.scheduler": "blis", "engine.max_model_len": 120, "engine.block_size": 32, "engine.num_gpu_blocks": 30,
     "engine.gpu_memory_utilization": 0.5, "engine.enable_prefix_caching": False, "engine.fast_forward": False,
     "engine.max_num_seqs": 2, "engine.max_num_batched_tokens": 64, "engine.max_num_scheduled_tokens": 100,
     "engine.max_num_active_seqs": 2, "engine.enable_chunked_prefill": False, "engine.long_prefill_token_threshold": 30,
@@ -34,6 +34,9 @@ VALUES = {
     "engine.cuda_graphs.piecewise_us_per_layer": 50.0, "engine.cuda_graphs.eager_us_per_layer": {
         "engine.cuda_graphs.mode": "none", "engine.cuda_graphs.eager_us_per_layer": 5000.0},
 
+    **{f"engine.{key}": {"model.name": "gemma-3-4b", f"engine.{key}": value} for key, value in (
+        ("language_model_only", True), ("skip_mm_profiling", True), ("limit_mm_per_prompt.image", 0),
+        ("limit_mm_per_prompt.video", 1))},
     "engine.task": "pooling", "engine.kv_cache_memory_bytes": 10**9,
     "engine.speculative": {"num_tokens": 2, "acceptance": [1, 0, 2]},
     "engine.kv_cache_groups": {"engine.num_gpu_blocks": 100, "engine.kv_cache_groups": [

@@ -17,7 +17,7 @@ workload = {type = "trace", path = "trace.csv"}
 """
 # One request at a time, 1 ms each: M/D/1.
 QUEUE = HEAD + """
-engine = {num_gpu_blocks = 400, max_num_seqs = 1}
+engine = {num_gpu_blocks = 400, max_model_len = 4096, max_num_seqs = 1}
 [latency]
 backend = "linear"
 base_us = 1000.0

@@ -8,6 +8,7 @@ from simulator.assembly import assemble, pool, site
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment, resolved_toml
 from simulator.domain import records
+from simulator.domain.encoder_profile import ItemLimits
 from simulator.domain.kv_size import vllm_lines
 from simulator.domain.memory_reserve import reserve_of
 from simulator.errors import InputErrors
@@ -91,7 +92,7 @@ def test_memory_is_planned_for_batches_not_for_the_running_list():
 
     assert Vllm.memory(parameters, deploy(), 1000) == MemoryNeeds(
         512, 64, copies_latent_up=True, reserve=reserve_of(num_graphs=19 + 11), spared_blocks=1,
-        why_not_few="vLLM 0.33.0 refuses to start", lines=vllm_lines)
+        why_not_few="vLLM 0.33.0 refuses to start", lines=vllm_lines, items=ItemLimits())
     assert Blis.memory(Blis.Parameters(max_num_seqs=64), None, 1000) == MemoryNeeds(2048, 64)
 
 

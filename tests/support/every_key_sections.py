@@ -3,6 +3,7 @@ from support.every_key import ABSENT, acts, predicts, refuses
 
 MODELLED = {"model__name": "llama-3.2-1b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline"}
 PLANNED = MODELLED | {"engine__num_gpu_blocks": ABSENT}
+WITH_TOWER = PLANNED | {"model__name": "gemma-3-27b", "engine__max_num_batched_tokens": 8192}
 LARGE = MODELLED | {"model__name": "llama-3.1-70b", "topology__tensor_parallel": 2, "topology__node": "dgx-h100"}
 TIGHT = {"engine__num_gpu_blocks": 30}
 FULL = {"engine__max_num_seqs": 1}
@@ -103,6 +104,11 @@ GENERAL = {
     "engine.allow_long_max_model_len": refuses(
         False, "expected at most 8192", **MODELLED | {"model__name": "llama-3-8b", "engine__max_model_len": 9000}),
     "engine.block_size": acts(16, 8),
+    "engine.language_model_only": acts(False, True, "memory", **WITH_TOWER),
+    "engine.skip_mm_profiling": acts(False, True, "memory", **WITH_TOWER),
+    "engine.limit_mm_per_prompt.image": acts(999, 0, "memory", **WITH_TOWER),
+    "engine.limit_mm_per_prompt.video": acts(999, 0, "memory", **WITH_TOWER | {
+        "model__name": "qwen2-vl-7b", "engine__max_model_len": 32_768}),
     "engine.num_gpu_blocks": acts(30, 60),
     "engine.gpu_memory_utilization": acts(0.75, 0.9, **MODELLED | {
         "model__name": "llama-3.1-8b", "hardware__name": "l4", "engine__num_gpu_blocks": ABSENT,

@@ -16,6 +16,16 @@ LEAST_RESERVED_MIB = 10 * 1024
 PAGES = {"flashmla": (64, (64,)), "trtllm_mla": (64, (32, 64)), "cutedsl_mla": (64, (32, 64)),
          "trtllm_mha": (64, (16, 32, 64, 128)), "dsa": (64, (64,))}
 LEAST_RUNNING, MOST_RUNNING, RUNNING_PER_CONTEXT = 2048, 4096, 512
+# Families with images that take prefill graphs all the same (sglang/srt/configs/model_config.py).
+IMAGES_IN_GRAPHS = (
+    "MiniMaxM3SparseForConditionalGeneration", "Cohere2VisionForConditionalGeneration",
+    "Glm5NextForConditionalGeneration", "PaddleOCRVLForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "KimiK25ForConditionalGeneration",
+    "KimiK3ForConditionalGeneration")
+# Families that the engine serves as text alone unless --enable-multimodal is given.
+TEXT_BY_DEFAULT = ("Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration",
+                   "Step3VLForConditionalGeneration", "InklingForConditionalGeneration")
+VIT_LARGE = 24 * 1024**2            # layers x width squared of ViT-L, the norm of towers
 CONSERVATIVENESS_OF_RANKS = 0.3     # factor of schedule_conservativeness with attention in data-parallel ranks
 
 
@@ -95,6 +105,11 @@ def _of_graphs(server: Server) -> float:
 def static_share(card: Card, reserved: float) -> float:
     """Return mem_fraction_static: the share of memory that is not reserved."""
     return round((card.memory_mib - reserved) / card.memory_mib, 3)
+
+
+def image_factor(num_layers: int, width: int) -> float:
+    """Return the factor of mem_fraction_static of a server that takes images, by its tower."""
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (num_layers * width**2 / VIT_LARGE - 1.0)))
 
 
 class Shapes(NamedTuple):

@@ -2,22 +2,13 @@
 import json
 from typing import Any
 
-from simulator.domain.server_defaults.sglang import decode_sizes, prefill_sizes
+from simulator.domain.server_defaults.sglang import IMAGES_IN_GRAPHS, TEXT_BY_DEFAULT, decode_sizes, prefill_sizes
 from simulator.server_line.facts.answers import Work
 from simulator.server_line.facts.checkpoints import Checkpoint
 
 KEYS = ("backend", "max_bs", "bs", "tc_compiler", "max_context_size", "full_prefill_max_req",
         "full_prefill_prefix_chunk_tokens", "max_seq_len")
 LARGEST_LATENT = 8192               # tokens of a prefill graph with latent attention, and with pipeline stages
-# Families with images that take prefill graphs all the same (sglang/srt/configs/model_config.py).
-IMAGES_IN_GRAPHS = (
-    "MiniMaxM3SparseForConditionalGeneration", "Cohere2VisionForConditionalGeneration",
-    "Glm5NextForConditionalGeneration", "PaddleOCRVLForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "KimiK25ForConditionalGeneration",
-    "KimiK3ForConditionalGeneration")
-# Families that the engine serves as text alone unless --enable-multimodal is given.
-TEXT_BY_DEFAULT = ("Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration",
-                   "Step3VLForConditionalGeneration", "InklingForConditionalGeneration")
 
 
 def resolve_graphs(work: Work, checkpoint: Checkpoint) -> None:

@@ -1,10 +1,8 @@
 """SGLang's share of memory. Source: sglang 0.5.23, sglang/srt/arg_groups/memory_hook.py."""
-from simulator.domain.server_defaults.sglang import Server, limits_of, reserved_mib, static_share
+from simulator.domain.server_defaults.sglang import Server, image_factor, limits_of, reserved_mib, static_share
 from simulator.server_line.facts.answers import Work
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.sglang import graphs
-
-VIT_LARGE = 24 * 1024**2            # layers x width squared
 
 
 def resolve_memory(work: Work, checkpoint: Checkpoint) -> None:
@@ -23,8 +21,7 @@ def resolve_memory(work: Work, checkpoint: Checkpoint) -> None:
         reserved = _reserved_mib(work, checkpoint)
         share = static_share(card, reserved)
         if graphs.takes_images(work, checkpoint) and work.get("disaggregation_mode") != "decode" and checkpoint.vision:
-            layers, width = checkpoint.vision
-            share *= 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (layers * width**2 / VIT_LARGE - 1.0)))
+            share *= image_factor(*checkpoint.vision)
         work.set("mem_fraction_static", share, "engine",
                  f"all but {reserved:.0f} MiB of {card.memory_mib}, for activations and graphs")
 

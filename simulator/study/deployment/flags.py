@@ -45,6 +45,9 @@ SWITCHES = {        # key -> flag for true; --no-... for false
     "engine.long_prefill_token_threshold_adaptive": "--long-prefill-token-threshold-adaptive",
     "engine.disable_hybrid_kv_cache_manager": "--disable-hybrid-kv-cache-manager",
 }
+KINDS_OF_ITEMS = ("image", "video")     # of --limit-mm-per-prompt
+SWITCHES_OF_ENCODERS = {"engine.language_model_only": "--language-model-only",
+                        "engine.skip_mm_profiling": "--skip-mm-profiling"}
 # Always written: vLLM derives them from the machine, the model or its use, and the derivation may change.
 ALWAYS = ("topology.tensor_parallel", "topology.pipeline_parallel", "engine.max_num_seqs",
           "engine.max_num_batched_tokens", "engine.block_size",
@@ -89,6 +92,9 @@ def flags_of(pool: Pool, values: dict, site: Site) -> Flags:
     for key, flag in SWITCHES.items():
         if known.get(key) is not None and key not in absent:
             _say(flags, key, flag if known[key] else f"--no-{flag[2:]}")
+    for key, flag in SWITCHES_OF_ENCODERS.items():
+        if values.get(key) and key not in absent:
+            _say(flags, key, flag)
     if pool.topology.expert_parallel > 1:
         _say(flags, "topology.expert_parallel", "--enable-expert-parallel")
     if pool.engine.parameters.lora is not None:
@@ -144,6 +150,11 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
         _say(flags, "engine.speculative.method", "--speculative-config", json.dumps(said))
         flags.said.update(f"engine.speculative.{key}" for key in (
             "num_tokens", "model", "config", "num_lookahead_tokens", "draft_tensor_parallel_size", *options))
+    limits = pool.engine.parameters.limit_mm_per_prompt
+    if limits is not None:
+        said = {kind: getattr(limits, kind) for kind in KINDS_OF_ITEMS}
+        _say(flags, "engine.limit_mm_per_prompt", "--limit-mm-per-prompt", json.dumps(said))
+        flags.said.update(f"engine.limit_mm_per_prompt.{kind}" for kind in said)
     if pool.engine.parameters.structured_outputs is not None:
         backend = pool.engine.parameters.structured_outputs.backend
         _say(flags, "engine.structured_outputs.backend", "--structured-outputs-config",

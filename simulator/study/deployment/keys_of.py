@@ -6,7 +6,15 @@ from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import nearest_among
-from simulator.study.deployment.flags import GRAPH_MODES, HASH_KEYS, NUMBERS, OF_CONNECTOR, SWITCHES
+from simulator.study.deployment.flags import (
+    GRAPH_MODES,
+    HASH_KEYS,
+    KINDS_OF_ITEMS,
+    NUMBERS,
+    OF_CONNECTOR,
+    SWITCHES,
+    SWITCHES_OF_ENCODERS,
+)
 
 # Our key -> "table.key" of the engine, where the names differ.
 PLACES_OF_VLLM = {
@@ -150,7 +158,26 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
     _say_experts(keyed, answer)
     _say_graphs(keyed, answer)
     _say_drafts(keyed, answer, checkpoint)
+    if checkpoint.is_multimodal:
+        _say_items(keyed, answer)
     _say_others(keyed, answer)
+
+
+def _say_items(keyed: Keyed, answer: Answer) -> None:
+    """Take the limits on images and videos, which size the encoder's profile run."""
+    for key in SWITCHES_OF_ENCODERS:
+        flag = key.rpartition(".")[2]
+        if answer.given.get(flag):
+            keyed.keys[key] = (True, "given")
+        _take(keyed, answer, flag, key)
+    limits = answer.given.get("limit_mm_per_prompt") or {}
+    _take(keyed, answer, "limit_mm_per_prompt", "engine.limit_mm_per_prompt")
+    for kind, limit in limits.items():
+        count = limit.get("count") if isinstance(limit, dict) else limit
+        if kind in KINDS_OF_ITEMS and isinstance(count, int):
+            keyed.keys[f"engine.limit_mm_per_prompt.{kind}"] = (count, "given")
+    if any(kind not in KINDS_OF_ITEMS or isinstance(limit, dict) for kind, limit in limits.items()):
+        keyed.left["limit_mm_per_prompt"] = "sizes of items in the profile run of the encoder, and items of other kinds"
 
 
 def _say_size(keyed: Keyed) -> None:

@@ -14,6 +14,7 @@ from simulator.study.statistics.student import t_quantile
 
 NUM_BATCHES, NUM_DROPPED = 20, 2
 SIGNIFICANCE = 0.01             # one-sided
+FIRST, SHARE_OF_FIRST, GENERATIONS = 20, 0.9, 2     # of the ramp: one of so many requests
 LEAST_RISE = 0.2                # of the mean, over all batches
 OLD_WORDS = {"unknown": TOO_SHORT}      # in lines of older versions
 
@@ -21,7 +22,8 @@ OLD_WORDS = {"unknown": TOO_SHORT}      # in lines of older versions
 def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> str:
     """Return STABLE, GROWING, or TOO_SHORT: too few requests for a trend.
 
-    If too few requests have a first token, the number of requests in the system decides alone.
+    Requests of the ramp are left out: an empty system fills as long as its first requests stay, and slows down. If too
+    few requests have a first token, the number of requests in the system decides alone.
 
     Parameters
     ----------
@@ -30,11 +32,25 @@ def backlog(arrived: np.ndarray, left: np.ndarray, first_token: np.ndarray) -> s
     """
     if len(arrived) < LEAST_REQUESTS:
         return TOO_SHORT
+    ramp = num_of_ramp(arrived, left)
+    arrived, first_token = arrived[ramp:], first_token[ramp:]
     waits = first_token - arrived
     seen_waits = waits[~np.isnan(waits)]
     if len(seen_waits) >= LEAST_REQUESTS and not rises(seen_waits):
         return STABLE
-    return GROWING if rises(in_system(arrived, left).astype(float)) else STABLE
+    return GROWING if rises(in_system(arrived, left).astype(float) + ramp) else STABLE
+
+
+def num_of_ramp(arrived: np.ndarray, left: np.ndarray) -> int:
+    """Return how many requests arrived while the system filled: half at most.
+
+    It fills for twice the time that nine of ten of the first twentieth of requests stay, once at the speed of small
+    batches, once at that of the batches that these leave behind.
+    """
+    count = max(len(arrived) // FIRST, 1)
+    stays = np.sort(left[:count] - arrived[:count])
+    end = arrived[0] + GENERATIONS * stays[int(SHARE_OF_FIRST * (count - 1))]
+    return int(max(min(np.searchsorted(arrived, end), len(arrived) // 2, len(arrived) - LEAST_REQUESTS), 0))
 
 
 def backlog_of(extra: Mapping[str, Any]) -> str:

@@ -2,7 +2,16 @@
 import numpy as np
 import pytest
 
-from simulator.study.statistics.trend import backlog, backlog_of, in_system, rises
+from simulator.study.statistics.trend import (
+    GROWING,
+    LEAST_REQUESTS,
+    STABLE,
+    backlog,
+    backlog_of,
+    in_system,
+    num_of_ramp,
+    rises,
+)
 
 
 def served(arrived, service_s):
@@ -49,3 +58,27 @@ def test_rise_must_be_significant_and_large():
     assert not rises(np.linspace(100, 105, 2000) + noise)           # 5 % of the mean
     assert not rises(10 + 30 * noise)                               # no slope
     assert not rises(np.linspace(20, 10, 2000) + noise)
+
+
+def test_a_system_that_fills_slowly_does_not_grow():
+    # 33 requests/s for 300 s; the first stay 15 s, those that come after 90 s 40 s: a third of the run is a ramp
+    arrived = np.arange(10_000) / 33.0
+    stays = 15.0 + 25.0 * np.minimum(arrived / 90.0, 1.0)
+    first_token = arrived + stays * 2e-3
+
+    assert rises(in_system(arrived, arrived + stays).astype(float)) and rises(first_token - arrived)    # with the ramp
+    assert backlog(arrived, arrived + stays, first_token) == STABLE
+
+
+def test_a_queue_that_grows_behind_a_ramp_grows():
+    arrived = np.arange(10_000) / 33.0
+    stays = 27.0 + 0.2 * arrived
+    assert backlog(arrived, arrived + stays, arrived + stays * 2e-3) == GROWING
+
+
+def test_a_ramp_takes_half_of_the_requests_at_most():
+    arrived = np.arange(1000.0)
+    assert num_of_ramp(arrived, arrived + 10.0) == 20
+    assert num_of_ramp(arrived, arrived + 1e6) == num_of_ramp(arrived, np.full(1000, np.inf)) == 500
+    assert num_of_ramp(arrived[:50], arrived[:50] + 1e6) == 50 - LEAST_REQUESTS
+    assert num_of_ramp(arrived, arrived) == 0
