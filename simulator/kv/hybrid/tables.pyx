@@ -33,16 +33,14 @@ cdef class GroupTables(KVCache):
         self._hash_unit, self._counts_units = layers.hash_unit, len(layers.groups) > 1 and not layers.hits_are_fine
         self.hit_tokens = self._hash_unit if self.hits_end_inside else block_size
         kinds = kinds_of(layers, self.hit_tokens, in_flight_tokens, plan.max_model_len, hit_rules.cut)
-        self.dropped_tokens = self.hit_tokens if hit_rules.cut else 0
         self._has_drafts = any((<LayerKind>kind).drafts > 0 for kind in kinds)
-        self.is_hybrid = True
-        self.hashes_ahead = hit_rules.hashes_ahead
+        self.is_hybrid, self.hashes_ahead = True, hit_rules.hashes_ahead
         self.tracks_identity, self.caches = plan.with_tables, plan.enable_prefix_caching and plan.with_identity
         self._content, self._max_model_len = plan.content, plan.max_model_len
         self._caching = plan.enable_prefix_caching and (plan.with_identity or self.hits_end_inside)
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
-        self._take_checkpoints(layers, plan.enable_prefix_caching)
+        self._take_checkpoints(layers, plan.enable_prefix_caching, hit_rules.cut)
         self._has_states = hit_rules.repeats_last_states and any(isinstance(kind, AlignedState) for kind in kinds)
         with_names = plan.with_tables or self.hits_end_inside or (hit_rules.cut and self.checkpoint > 0)
         self.store = NamedStore(num_blocks) if with_names else CountedStore()
@@ -73,7 +71,8 @@ cdef class GroupTables(KVCache):
             for number in kind.numbers():
                 self._least[number] = 1 if kind.keeps_newest else (<LayerKind>kind).most_blocks
 
-    def _take_checkpoints(self, layers, enable_prefix_caching):
+    def _take_checkpoints(self, layers, enable_prefix_caching, cut):
+        self.dropped_tokens = self.hit_tokens if cut else 0
         self.checkpoint = layers.checkpoint if enable_prefix_caching else 0
         self.grid, self._whole = gcd(*[group.block_size for group in layers.groups]), layers.unit
         self._at_ends_alone = layers.retention_interval == 0
