@@ -86,8 +86,8 @@ cdef class LayerKind:
     cdef bint is_local          # tokens are outdated at some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
     cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut` of
-                                # kinds: 0: not so; 1: so; 2: and what a hit needs that ends a block before a junction
-                                # is kept, since a text that differs from there on lacks the block behind
+                                # kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a
+                                # junction are kept, since a text that differs from there on lacks the block behind
     cdef readonly int32_t drafts        # states behind the newest, one for each draft that a step verifies
     cdef int32_t checkpoint     # tokens between places inside a chunk where a state can be written; 0: nowhere
     cdef int32_t most_blocks    # most blocks of a text, in the check that it fits whole
