@@ -104,8 +104,8 @@ def why_not_beside(given, target: Deployment) -> str:
     if target.parallelism.decode_context_parallel > 1:
         return f"ranks share the context of {model.name}, which has layers of several kinds"
     if given.method == "mtp" and any(mixer.group_kind != "full_attention" for mixer in mtp_layer(model).mixers):
-        return (f"the last layer of {model.name} that attends, which its MTP modules repeat, does not attend to the whole "
-                "context")
+        return (f"the last layer of {model.name} that attends, which its MTP modules repeat, does not attend to the "
+                "whole context")
     return ""
 
 

@@ -72,8 +72,8 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the blocks of a request, as vLLM's start-up check counts them.
 
         A window also holds the tokens in flight, and one more block because it seldom begins at a block's edge; of
-        states kept where blocks end there are two, and a third where kernels write one inside a chunk; each draft of a step
-        has one as well.
+        states kept where blocks end there are two, and a third where kernels write one inside a chunk; each draft of a
+        step has one as well.
 
         in_flight_tokens : of iterations that are not over: max_num_batched_tokens for each batch at a time.
         """
@@ -130,7 +130,8 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
     states = block_size if rules.enable_prefix_caching else max_model_len
     marked = _marked(grouped, rules, model.num_layers)
     groups = tuple(msgspec.structs.replace(
-        _group(pages[0], states, max_model_len, rules, checkpoint, ways.decode_context_parallel), has_drafter=number in marked)
+        _group(pages[0], states, max_model_len, rules, checkpoint, ways.decode_context_parallel),
+        has_drafter=number in marked)
         for number, pages in enumerate(grouped))
     return GroupPlan(layers=rules.layers(groups, block_size, ways.decode_context_parallel), pages=tuple(grouped),
                      num_layers=model.num_layers)

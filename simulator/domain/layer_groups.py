@@ -25,7 +25,8 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     aligned : of linear attention, states are kept where blocks end (mamba_cache_mode "align"); else a sequence has one.
     checkpoint : of aligned states: a kernel also writes the state where a block ends inside a chunk, that many tokens,
         or a multiple, behind the beginning of the chunk; 0: it does not.
-    has_drafter : some layers are a drafter's, which engines know. drafts : of linear attention: states that a sequence has besides, one for each draft of a step.
+    has_drafter : some layers are a drafter's, which engines know.
+    drafts : of linear attention: states that a sequence has besides, one for each draft of a step.
     """
 
     kind: Kind

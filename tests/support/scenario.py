@@ -38,7 +38,8 @@ CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "ma
                  "enable_prefix_caching": "enable_prefix_caching"}
 EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
 NOT_SCHEDULING = {"num_speculative_tokens", "disable_lookahead", "spec_lookahead", "kv_connector", "kv_offload",
-                  "groups", "prefix_cache_retention_interval", "prefix_match_unit", "context_ways", "eagle", *CACHE_OPTIONS}
+                  "groups", "prefix_cache_retention_interval", "prefix_match_unit", "context_ways", "eagle",
+                  *CACHE_OPTIONS}
 OF_ENCODERS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                "disable_chunked_mm_input": "disable_chunked_mm_input"}
 
@@ -166,7 +167,8 @@ def _parameters(options, description, structured_outputs):
         speculative = SpeculativeParameters(
             num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
             acceptance=tuple(description.get("spec_accept") or [0]), **(EAGLE | {
-                "disable_lookahead_block_hashes": options.get("disable_lookahead", False)} if options.get("eagle") else {}))
+                "disable_lookahead_block_hashes": options.get("disable_lookahead", False)}
+                if options.get("eagle") else {}))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING | OF_ENCODERS.keys()}
     limit = scheduling.pop("max_loras", None)
     lora = LoraParameters(max_loras=limit, step_factor=1.0) if limit else None

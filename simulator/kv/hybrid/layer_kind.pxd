@@ -18,8 +18,8 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
     int32_t copied              # entry that is copied before it is written into, since lookups find it; -1: none
     bint copy_is_found          # later lookups find the copy; else the sequence goes on in the copy
-    int64_t checkpoint          # tokens of the text that the state covers which the last turn wrote inside its chunk, in
-                                # the entry before the newest; 0: it wrote none
+    int64_t checkpoint          # tokens of the text that the state covers which the last turn wrote inside its chunk,
+                                # in the entry before the newest; 0: it wrote none
     bint has_run                # states: the sequence has been computed with this table, so that its last `drafts`
                                 # entries are states of drafts
 
@@ -85,8 +85,8 @@ cdef class LayerKind:
     cdef readonly bint is_full  # a hit is the run of blocks from the beginning
     cdef bint is_local          # tokens are outdated at some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
-    cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut` of
-                                # kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a
+    cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut`
+                                # of kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a
                                 # junction are kept, since a text that differs from there on lacks the block behind
     cdef readonly int32_t drafts        # states behind the newest, one for each draft that a step verifies
     cdef int32_t checkpoint     # tokens between places inside a chunk where a state can be written; 0: nowhere

@@ -68,10 +68,10 @@ cdef class GroupTables(KVCache):
     cdef int64_t _junction
     cdef int32_t _free_hits     # its blocks that are in the free queue
     cdef int64_t _arriving_tokens       # see `slide`
-    cdef int64_t computed_tokens        # of a sequence that has blocks, before the next `allocate`; rejected drafts are not
-                                        # among them
-    cdef int64_t ahead_slots            # of the slots of the next `allocate`, those of a drafter alone, in which no layer
-                                        # keeps a state; allocate() sets it to 0
+    cdef int64_t computed_tokens        # of a sequence that has blocks, before the next `allocate`; rejected drafts are
+                                        # not among them
+    cdef int64_t ahead_slots            # of the slots of the next `allocate`, those of a drafter alone, in which no
+                                        # layer keeps a state; allocate() sets it to 0
     cdef uint64_t* _new_hashes  # [_room_new] of the chain, for blocks being listed
     cdef int32_t _room_new
     cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed

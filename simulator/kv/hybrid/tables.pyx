@@ -193,12 +193,13 @@ cdef class GroupTables(KVCache):
         return found
 
     cdef int64_t _find_in(self, int32_t number, int64_t most, uint64_t* verified) noexcept nogil:
-        """Return the tokens of the longest hit of a kind; where it drops a block, that is one behind `most`, if found."""
+        """Return the tokens of the longest hit of a kind; where it drops a block, one behind `most`, if found."""
         cdef uint64_t bit = <uint64_t>1 << (number & 63)
         cdef bint drop = (<LayerKind>self._searched[number]).drops and verified[0] & bit == 0
         cdef int64_t end = most, found
         if drop and not (<LayerKind>self._searched[number]).keeps_newest:
-            end = min(most + (<LayerKind>self._searched[number]).block_size, self._search.reach // self._search.grain * self._search.grain)
+            end = min(most + (<LayerKind>self._searched[number]).block_size,
+                      self._search.reach // self._search.grain * self._search.grain)
         found = (<LayerKind>self._searched[number]).find(self._search, end, drop)
         if drop:
             verified[0] |= bit
@@ -501,7 +502,7 @@ cdef class GroupTables(KVCache):
                          // (<LayerKind>self._kinds[group]).block_size)
 
     cdef int32_t _end_of(self, int32_t group, int64_t slots, int64_t main) noexcept nogil:
-        """Return the blocks of `slots` tokens; of a state kept where blocks end: of `main`, those of the model alone."""
+        """Return the blocks of `slots` tokens; of a state kept where blocks end: of `main`, the model's."""
         return blocks_for(main if (<LayerKind>self._kinds[group]).keeps_newest else slots,
                           (<LayerKind>self._kinds[group]).block_size)
 
@@ -638,7 +639,8 @@ cdef class GroupTables(KVCache):
         """
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t drafts = (<LayerKind>self._kinds[group]).drafts, before = table.size, i
-        cdef int32_t newest = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size) - 1, end = newest + 1 + drafts
+        cdef int32_t newest = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size) - 1
+        cdef int32_t end = newest + 1 + drafts
         if drafts == 0:
             return self._extend(slot, group, slots, checkpoints)
         if end <= before and table.copied < 0 and checkpoints == 0:
