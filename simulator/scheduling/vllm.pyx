@@ -777,7 +777,7 @@ cdef class Vllm(EncodingScheduler):
                                 min(computed + tokens, text - self.kv.hashes_ahead))
 
     cdef inline bint _tell_slots(self, int64_t slots, int64_t computed, int64_t tokens) noexcept nogil:
-        """Tell layers with states the slots of the next `allocate`; return True. See GroupTables."""
+        """Note the slots of the next `allocate` for layers with states; return True. See GroupTables."""
         if self.kv.is_hybrid:
             (<GroupTables>self.kv).ahead_slots = slots - computed - tokens
             (<GroupTables>self.kv).computed_tokens = computed

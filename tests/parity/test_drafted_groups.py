@@ -2,7 +2,8 @@
 
 The cases were recorded by driving the scheduler of vLLM 0.33.0 and 0.32.0 on a CPU, as docs/howto/new_engine_version.md
 describes: states of linear attention with a block for each draft, with checkpoints inside prompts or without, kept
-where blocks end or once a sequence, beside windows; and hits that lose their last block, or none, to a drafter of the model.
+where blocks end or once a sequence, beside windows; and hits that lose their last block, or none, to a drafter of the
+model.
 `drafts` marks groups that vLLM knows to hold layers of the drafter.
 """
 import gzip
