@@ -2,7 +2,7 @@
 
 With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks that end where blocks end; the state at
 each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life:
-`EndlessState`, a kind with blocks as long as the longest text. A step that verifies drafts writes a state behind each one,
+`EndlessState`, a kind with blocks as long as the longest text. A step that verifies drafts writes a state behind each,
 in blocks of the sequence alone, behind the newest state; the next step overwrites the states of rejected drafts.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
