@@ -130,7 +130,7 @@ def test_a_head_joins_the_layers_that_attend_to_the_whole_context(load):
 
 
 @pytest.mark.parametrize(("changes", "ways", "why"), [
-    ({"layer_pattern": "FS"}, {}, "the last layer of sliding, which its MTP modules repeat"),
+    ({"layer_pattern": "FS"}, {}, "the last layer of sliding that attends, which its MTP modules repeat"),
     ({}, {"decode_context_parallel": 2}, "ranks share the context of sliding"), ({}, {}, ""),
     ({"layer_pattern": "F"}, {"decode_context_parallel": 2}, "")])
 def test_where_a_drafter_has_no_place_beside_groups(changes, ways, why):

@@ -6,7 +6,14 @@ from msgspec.structs import replace
 from simulator.config.experiment import Model
 from simulator.config.models import model_of
 from simulator.domain.deployment import Deployment
-from simulator.domain.drafter_memory import DrafterMemory, of_draft_model, of_head, of_medusa_heads, of_mtp_modules
+from simulator.domain.drafter_memory import (
+    DrafterMemory,
+    mtp_layer,
+    of_draft_model,
+    of_head,
+    of_medusa_heads,
+    of_mtp_modules,
+)
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
@@ -96,8 +103,9 @@ def why_not_beside(given, target: Deployment) -> str:
         return ""
     if target.parallelism.decode_context_parallel > 1:
         return f"ranks share the context of {model.name}, which has layers of several kinds"
-    if given.method == "mtp" and model.layer_types[-1] != "full_attention":
-        return f"the last layer of {model.name}, which its MTP modules repeat, does not attend to the whole context"
+    if given.method == "mtp" and any(mixer.group_kind != "full_attention" for mixer in mtp_layer(model).mixers):
+        return (f"the last layer of {model.name} that attends, which its MTP modules repeat, does not attend to the "
+                "whole context")
     return ""
 
 

@@ -32,7 +32,6 @@ from simulator.experts.faults import expert_faults
 from simulator.latency.roofline.towers import TowerTimes, tower_times
 from simulator.scheduling.contract import MemoryNeeds
 
-
 KEYS_OF_ENCODERS = ("limit_mm_per_prompt", "language_model_only", "skip_mm_profiling")
 
 

@@ -95,7 +95,7 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
         States of linear attention cannot share a block table with anything else.
     """
     model, ways = deployment.model, deployment.parallelism
-    pages = pages_of(deployment, block_size, drafter)
+    pages = pages_of(deployment, block_size, drafter, rules.num_drafts)
     kinds = {page.kind for page in pages}
     if rules.is_disabled and "linear_attention" in kinds:
         raise ValueError(f"{model.name} has layers of linear attention, which cannot be kept as if they attended to "
@@ -105,18 +105,28 @@ def plan_groups(deployment: Deployment, block_size: int, max_model_len: int, rul
     checkpoint = 0
     if "linear_attention" in kinds:
         checkpoint, is_delta = _writes_states(deployment), _writes_delta_states(deployment, rules)
-        block_size = _block_size(deployment, block_size, is_delta)
+        block_size = _block_size(deployment, block_size, is_delta, rules.num_drafts)
         checkpoint = (rules.prefix_match_unit or block_size) if is_delta else checkpoint
-        pages = pages_of(deployment, block_size, drafter)
+        pages = pages_of(deployment, block_size, drafter, rules.num_drafts)
     if packs_pages(deployment) and ways.decode_context_parallel > 1:
         raise ValueError(f"{model.name}: expected decode_context_parallel = 1, found "
                          f"{ways.decode_context_parallel}: a block holds pages of several sizes")
     grouped = packed_groups(_padded(pages)) if packs_pages(deployment) else _even_groups(pages)
     states = block_size if rules.enable_prefix_caching else max_model_len
-    groups = tuple(_group(pages[0], states, max_model_len, rules, checkpoint, ways.decode_context_parallel)
-                   for pages in grouped)
+    marked = _marked(grouped, rules, model.num_layers)
+    groups = tuple(msgspec.structs.replace(
+        _group(pages[0], states, max_model_len, rules, checkpoint, ways.decode_context_parallel),
+        has_drafter=number in marked)
+        for number, pages in enumerate(grouped))
     return GroupPlan(layers=rules.layers(groups, block_size, ways.decode_context_parallel), pages=tuple(grouped),
                      num_layers=model.num_layers)
+
+
+def _marked(grouped: list[tuple[Page, ...]], rules: GroupRules, num_layers: int) -> set[int]:
+    """Return the groups that the engine knows to hold layers of a drafter."""
+    last = max(page.layer for pages in grouped for page in pages)
+    first = {"none": last + 1, "last": max(last, num_layers), "all": num_layers}[rules.marked]
+    return {number for number, pages in enumerate(grouped) if any(page.layer >= first for page in pages)}
 
 
 def _group(page: Page, state_size: int, max_model_len: int, rules: GroupRules, checkpoint: int,
@@ -155,7 +165,8 @@ def _padded(pages: list[Page]) -> list[Page]:
 def _states(kind: str, rules: GroupRules, checkpoint: int) -> dict:
     """Return the fields of a group that say how it keeps states."""
     is_aligned = kind == "linear_attention" and rules.enable_prefix_caching
-    return {"aligned": is_aligned, "checkpoint": checkpoint if is_aligned else 0}
+    return {"aligned": is_aligned, "checkpoint": checkpoint if is_aligned else 0,
+            "drafts": rules.num_drafts if kind == "linear_attention" else 0}
 
 
 def _writes_delta_states(deployment: Deployment, rules: GroupRules) -> bool:
@@ -178,12 +189,13 @@ def _writes_states(deployment: Deployment) -> int:
                    if mixer.kind == "linear_attention"))
 
 
-def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
+def _block_size(deployment: Deployment, block_size: int, is_delta: bool, num_drafts: int) -> int:
     """Return block_size, raised so that a block of attention holds as much as a state.
 
     The page of a state is padded to that of such a block.
 
     is_delta : FlashInfer's kernel of Gated DeltaNet writes states, where its chunks of 64 tokens end.
+    num_drafts : tokens drafted a step.
     """
     ranks, drawn = deployment.parallelism.tensor_parallel, deployment.model.placed_mixers
     full = [mixer.part.shard(ranks) for mixer, _ in drawn if mixer.kind == "full_attention"]
@@ -194,7 +206,7 @@ def _block_size(deployment: Deployment, block_size: int, is_delta: bool) -> int:
         multiple = math.lcm(multiple, DELTA_CHUNK_TOKENS)
     token = max((part.aligned_token_bytes(deployment.kv_cache_bytes, has_packed_fp8(deployment)) for part in full),
                 default=0.0)
-    state = max(mixer.part.shard(ranks).state_bytes(deployment.activation_bytes) for mixer, _ in drawn
+    state = max(mixer.part.shard(ranks).state_bytes(deployment.activation_bytes, num_drafts) for mixer, _ in drawn
                 if mixer.kind == "linear_attention")
     return max(block_size, multiple * math.ceil(state / (multiple * token))) if token else block_size
 

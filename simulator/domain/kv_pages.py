@@ -34,10 +34,13 @@ def packs_pages(deployment: Deployment) -> bool:
     return any(mixer.part.packs_pages for mixer, _ in deployment.model.placed_mixers)
 
 
-def pages_of(deployment: Deployment, block_size: int, drafter: DrafterMemory | None) -> list[Page]:
-    """Return the pages of all layers in their order, then those of a drafter's."""
+def pages_of(deployment: Deployment, block_size: int, drafter: DrafterMemory | None, num_drafts: int = 0) -> list[Page]:
+    """Return the pages of all layers in their order, then those of a drafter's.
+
+    num_drafts : tokens drafted a step, which convolutions of states keep as well.
+    """
     model = deployment.model
-    shapes = {mixer: _shapes(deployment, mixer, block_size) for mixer, _ in model.placed_mixers}
+    shapes = {mixer: _shapes(deployment, mixer, block_size, num_drafts) for mixer, _ in model.placed_mixers}
     pages = [shape._replace(layer=number) for number, layer in enumerate(model.layers)
              for mixer in layer.mixers for shape in shapes[mixer]]
     if drafter is None or not drafter.num_kv_layers:
@@ -50,11 +53,12 @@ def pages_of(deployment: Deployment, block_size: int, drafter: DrafterMemory | N
                     for number in range(drafter.num_kv_layers) for shape in own]
 
 
-def _shapes(deployment: Deployment, mixer: PlacedMixer, block_size: int) -> list[Page]:
+def _shapes(deployment: Deployment, mixer: PlacedMixer, block_size: int, num_drafts: int = 0) -> list[Page]:
     """Return the pages of a layer with this mixer, whatever its number."""
     part = mixer.part.shard(deployment.parallelism.tensor_parallel)
     if part.packs_pages:
         shapes = part.pages(block_size, deployment.kv_cache_bytes, has_packed_fp8(deployment))
         return [Page(kind, window, block, num_bytes, 0, num_bytes, True) for kind, window, block, num_bytes in shapes]
-    num_bytes = token_bytes(deployment, part) * block_size + part.state_bytes(deployment.activation_bytes)
+    num_bytes = token_bytes(deployment, part) * block_size + part.state_bytes(
+        deployment.activation_bytes, num_drafts)
     return [Page(mixer.group_kind, mixer.window, block_size, num_bytes, 0, num_bytes)] if num_bytes else []

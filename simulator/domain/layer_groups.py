@@ -25,6 +25,8 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     aligned : of linear attention, states are kept where blocks end (mamba_cache_mode "align"); else a sequence has one.
     checkpoint : of aligned states: a kernel also writes the state where a block ends inside a chunk, that many tokens,
         or a multiple, behind the beginning of the chunk; 0: it does not.
+    has_drafter : some layers are a drafter's, which engines know.
+    drafts : of linear attention: states that a sequence has besides, one for each draft of a step.
     """
 
     kind: Kind
@@ -32,6 +34,8 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
     aligned: bool = False
     checkpoint: int = 0
+    drafts: int = 0
+    has_drafter: bool = False
 
     @property
     def is_endless(self) -> bool:
@@ -44,7 +48,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
             return -(-min(self.window - 1 + in_flight_tokens, num_tokens) // self.block_size) + 1
         if self.kind == "chunked_attention":
             return -(-min(self.window + in_flight_tokens, num_tokens) // self.block_size)
-        return 2 + (self.checkpoint > 0) if self.aligned else -(-num_tokens // self.block_size)
+        return (2 + (self.checkpoint > 0) if self.aligned else -(-num_tokens // self.block_size)) + self.drafts
 
     @property
     def words(self) -> str:
@@ -52,6 +56,7 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
         blocks = f"blocks of {self.block_size} tokens"
         if self.kind == "linear_attention":
             blocks = f"one each {self.block_size} tokens, the newest kept" if self.aligned else "one a sequence"
+            blocks += f", and {self.drafts} more for drafts" if self.drafts else ""
         return f"{WORDS[self.kind].format(window=self.window)}, {blocks}"
 
 
@@ -77,7 +82,8 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         """Return the blocks of a request, as vLLM's start check counts them.
 
         A window also holds the tokens in flight, and one more block because it seldom begins at a block's edge; of
-        states kept where blocks end there are two, and a third where kernels write one inside a chunk.
+        states kept where blocks end there are two, and a third where kernels write one inside a chunk; each draft of a
+        step has one as well.
 
         in_flight_tokens : of iterations that are not over: max_num_batched_tokens for each batch at a time.
 
@@ -197,6 +203,8 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     is_disabled : all layers share one block table where they can (disable_hybrid_kv_cache_manager).
     retention_interval, prefix_match_unit : see LayerGroups.
     given : groups that replace the model's.
+    num_drafts : tokens drafted a step, each with a state of its own.
+    marked : layers of a drafter by which the engine knows their groups: all, the last one, or none.
     """
 
     enable_prefix_caching: bool = True
@@ -205,6 +213,8 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval: int | None = 0
     prefix_match_unit: int | None = None
     given: tuple[GivenGroup, ...] = ()
+    num_drafts: int = 0
+    marked: Literal["all", "last", "none"] = "none"
 
     def groups_given(self, block_size: int, max_model_len: int, context_ways: int = 1) -> LayerGroups:
         """Return the groups that are given; the arguments are the engine's.
@@ -216,6 +226,7 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
             size = (given.block_size or block_size) * (context_ways if given.kind == "full_attention" else 1)
             return LayerGroup(kind=given.kind, window=given.window, aligned=is_state and self.enable_prefix_caching,
                               checkpoint=given.checkpoint if self.enable_prefix_caching else 0,
+                              drafts=self.num_drafts if is_state else 0,
                               block_size=max_model_len if is_state and not self.enable_prefix_caching else size)
 
         return self.layers(tuple(map(group, self.given)), block_size, context_ways)

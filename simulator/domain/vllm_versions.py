@@ -53,6 +53,7 @@ class VllmBehaviour(NamedTuple):
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
     hashes_ahead: Annotated[bool, "with a drafter of the model the hash of a block covers the next token, too"]
     repeats_last_states: Annotated[bool, "the last state of a prompt cannot be hit while its sequence holds it"]
+    keeps_before_junctions: Annotated[bool, "where hits lose a block to drafters, windows a block before are kept, too"]
     has_layer_groups: Annotated[bool, "block tables by kind of layer are modelled"]
     has_encoder: Annotated[bool, "an encoder cache by image is modelled"]
     has_connectors: Annotated[bool, "KV from elsewhere is modelled"]
@@ -101,7 +102,7 @@ VERSIONS = {
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=True, caches_at_end=False, hashes_ahead=False, repeats_last_states=False,
-        has_layer_groups=False, has_encoder=False, has_connectors=False,
+        keeps_before_junctions=False, has_layer_groups=False, has_encoder=False, has_connectors=False,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,
         spares_null_block=False, checks_given_blocks=False, counts_whole_requests=False, writes_delta_states=False,
         has_old_kernels=True,
@@ -120,7 +121,7 @@ VERSIONS = {
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
         appends_unhashed=False, caches_at_end=False, hashes_ahead=False, repeats_last_states=True,
-        has_layer_groups=True, has_encoder=True, has_connectors=True,
+        keeps_before_junctions=False, has_layer_groups=True, has_encoder=True, has_connectors=True,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=("mtp",),
         offload_needs_blocks=False,
         spares_null_block=True, checks_given_blocks=True, counts_whole_requests=True, writes_delta_states=False,
@@ -133,6 +134,7 @@ VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     takes_async_n_grams=True, gb10_is_small=True, images_on_flash=True, skips_drafts=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
+    keeps_before_junctions=True,
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),
     offload_needs_blocks=True,
     writes_delta_states=True, repeats_last_states=False, engines_start_waves=True)

@@ -13,6 +13,7 @@ cdef struct AlignedText:        # in tokens
     int64_t checkpoint          # states are also written inside chunks, in multiples of it behind their begin; 0: not
     int64_t grid                # such a chunk begins at a multiple of it
     int64_t tail                # a further end behind the last multiple: lookups find its state as well; 0: none
+    int64_t dropped             # of a hit that are computed again; a state that ends no more than that before is of use
     int64_t largest             # chunk that the scheduler's limits allow
 
 

@@ -8,18 +8,25 @@ cdef bint _writes_inside(const AlignedText* it, int64_t start, int64_t end, int6
             and start + it.grid <= state < end and (state - start) % it.checkpoint == 0)
 
 
+cdef int64_t _last_state(const AlignedText* it, int64_t text) noexcept nogil:
+    """Return the end of the last state of a text that a repetition can use, which computes its last token again."""
+    if it.dropped > 0:
+        return max(text // it.alignment * it.alignment - it.dropped, <int64_t>0)
+    return (text - 1) // it.alignment * it.alignment
+
+
 cdef int64_t aligned_chunk(const AlignedText* it, int64_t start, int64_t tokens) noexcept nogil:
     cdef int64_t behind = max(it.prompt, it.text - 1), end = start + tokens, stop, cut
     cdef bint is_inside
     if start >= behind:
         return tokens
-    is_inside = end >= behind and _writes_inside(it, start, end, (behind - 1) // it.alignment * it.alignment)
+    is_inside = end >= behind and _writes_inside(it, start, end, _last_state(it, behind))
     if end < behind:
         cut = end // it.alignment * it.alignment
         if cut > start or it.alignment <= it.largest:
             end = cut
     cut = end
-    stop = (it.text - 1) // it.alignment * it.alignment         # the last state that a repeated text can use
+    stop = _last_state(it, it.text)                             # the last state that a repeated text can use
     if start < stop < cut and not is_inside:
         cut = stop
     if stop < it.tail < it.prompt and start < it.tail < cut:

@@ -30,7 +30,7 @@ from simulator.domain.vllm_versions import behaviour_of
 from simulator.errors import InputErrors, KeyFault
 from simulator.kv.counting import CountingKV
 from simulator.kv.hybrid.cache import HybridKV
-from simulator.kv.hybrid.kinds import unit_of
+from simulator.kv.hybrid.kinds import HitRules, unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
@@ -203,8 +203,8 @@ cdef class Vllm(EncodingScheduler):
         self._pads_admissions, self._notes_turns = behaviour.pads_admissions, True
         self._draft_slots = 1 + self._num_drafts + self._lookahead
         self._draft_blocks = sum(blocks_for(self._draft_slots, size) for size in (
-            [group.block_size for group in (<GroupTables>self.kv).layers.groups] if self.kv.is_hybrid
-            else [self.kv.block_size]))
+            [group.block_size for group in (<GroupTables>self.kv).layers.groups if group.kind != "linear_attention"]
+            if self.kv.is_hybrid else [self.kv.block_size]))
         is_cut = 0 < self._threshold <= self._num_drafts
         self.verify(self._num_drafts, self._lookahead, self._max_model_len, 0 if is_cut else self._token_budget)
 
@@ -279,9 +279,11 @@ cdef class Vllm(EncodingScheduler):
             if plan.tier is not None:
                 plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,
                                layer_groups=replace(plan.layer_groups, hits_are_whole=True))
+            cut = 0 if ahead or not drops_last_hit(parameters.speculative) else 1 + behaviour.keeps_before_junctions
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
-                            parameters.scheduler_reserve_full_isl is not False, ahead, behaviour.repeats_last_states)
+                            parameters.scheduler_reserve_full_isl is not False,
+                            HitRules(ahead, behaviour.repeats_last_states, cut))
         if not plan.with_identity:
             return CountingKV(plan.num_blocks, plan.block_size)
         with_tables = plan.with_tables
@@ -513,8 +515,8 @@ cdef class Vllm(EncodingScheduler):
         following[0] = -1
         if self.kv.is_hybrid:
             self.kv.slide(slot, self.settled(slot))
-        while not self.kv.allocate(
-                slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text - self.kv.hashes_ahead)):
+        while not (self._tell_slots(slots, computed, tokens) and self.kv.allocate(
+                slot, sequence.row, 0, slots, 0, 0, min(computed + tokens, text - self.kv.hashes_ahead))):
             victim = self._victim()
             if self._puts_off_frees and self.is_in_flight(victim):
                 return 0                # its blocks would not be free; later ones get no turn either
@@ -761,6 +763,7 @@ cdef class Vllm(EncodingScheduler):
         it.junction, it.alignment = self.kv.junction(slot), self.kv.chunk_alignment
         it.checkpoint, it.grid = (<GroupTables>self.kv).checkpoint, (<GroupTables>self.kv).grid
         it.tail = (it.prompt - 1) // self._tail_unit * self._tail_unit if self._tail_unit > 0 else 0
+        it.dropped = (<GroupTables>self.kv).dropped_tokens
         it.largest = min(self._token_budget, self._threshold) if self._threshold > 0 else self._token_budget
         return aligned_chunk(&it, computed, tokens)
 
@@ -769,8 +772,16 @@ cdef class Vllm(EncodingScheduler):
         """Allocate for an admitted request; return 0 if there is no room."""
         cdef int64_t slots = min(computed + tokens + self._lookahead_at_admission, self._max_model_len)
         cdef int64_t full_text = min(text, self._max_model_len) if self._reserves_full_text else 0
+        self._tell_slots(slots, computed, tokens)
         return self.kv.allocate(slot, row, hits, slots, full_text, self._watermark(),
                                 min(computed + tokens, text - self.kv.hashes_ahead))
+
+    cdef inline bint _tell_slots(self, int64_t slots, int64_t computed, int64_t tokens) noexcept nogil:
+        """Note the slots of the next `allocate` for layers with states; return True. See GroupTables."""
+        if self.kv.is_hybrid:
+            (<GroupTables>self.kv).ahead_slots = slots - computed - tokens
+            (<GroupTables>self.kv).computed_tokens = computed
+        return True
 
     cdef inline int32_t _watermark(self) noexcept nogil:
         """Return the blocks that an admission must leave free."""

@@ -111,7 +111,21 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return GroupRules(is_disabled=self.disable_hybrid_kv_cache_manager, given=self.kv_cache_groups,
                           writes_delta_states=behaviour_of(self.vllm_version).writes_delta_states,
                           retention_interval=None if interval == "dense" else interval or 0,
-                          prefix_match_unit=self.prefix_match_unit)
+                          prefix_match_unit=self.prefix_match_unit,
+                          num_drafts=self.speculative.num_tokens if self.speculative is not None else 0,
+                          marked=self._marked)
+
+    @property
+    def _marked(self) -> str:
+        """Layers of a drafter by which vLLM knows their groups.
+
+        Source: vLLM 0.33.0, kv_cache_planning.py, get_global_kv_cache_groups; 0.32.0, kv_cache_utils.py,
+        _annotate_eagle_groups.
+        """
+        behaviour = behaviour_of(self.vllm_version)
+        if not drops_last_hit(self.speculative) or self.speculative.method not in behaviour.offload_drafters:
+            return "none"
+        return "all" if behaviour.hashes_ahead else "last"
 
 
 # Source: vLLM 0.10.1, vllm/engine/arg_utils.py; the older model runner of 0.32, which is not modelled, refuses it too.
@@ -237,7 +251,6 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
     yield from _hash_faults(parameters, enable_prefix_caching)
     if layers is None:
         return
-    kinds = {group.kind for group in layers.groups}
     if not behaviour_of(parameters.vllm_version).has_layer_groups:
         yield "vllm_version", (
             f"expected {versions_that('has_layer_groups')}, or disable_hybrid_kv_cache_manager = true: the block "
@@ -246,8 +259,30 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
         yield "enable_prefix_caching", (
             "expected false, found true: hits beside a block that a sequence keeps for life, of index keys not pooled "
             "yet, are not built")
-    if parameters.speculative is not None and "linear_attention" in kinds:
-        yield "speculative", "expected none: the states that layers of linear attention keep of drafts are not built"
+    if parameters.speculative is not None and enable_prefix_caching and layers.hits_end_inside:
+        yield "speculative", (
+            "expected none where hits end inside of blocks of states (prefix_match_unit, or blocks of several sizes): "
+            "that is not built for drafts")
+    elif enable_prefix_caching and drops_last_hit(parameters.speculative) and not hashes_ahead(parameters, True, False):
+        yield from _drop_faults(parameters, layers)
+
+
+def _drop_faults(parameters: VllmParameters, layers: LayerGroups) -> Iterator[tuple[str, str]]:
+    """Yield layers of which the last block of a hit cannot be computed again.
+
+    vLLM ends with an assertion where a group of chunks drops a block (ChunkedLocalAttentionManager).
+    """
+    marked = [group for group in layers.groups if group.has_drafter] or list(layers.groups)
+    sizes = sorted({group.block_size for group in layers.groups})
+    if any(group.kind == "chunked_attention" for group in marked):
+        yield "speculative.method", (
+            f'expected none of {", ".join(OF_THE_MODEL)}, found "{parameters.speculative.method}": the last block of a '
+            "hit is computed again, and vLLM ends with an error where layers attend within chunks")
+    if len(sizes) > 1:
+        yield "speculative.method", (
+            f'expected none of {", ".join(OF_THE_MODEL)}, or disable_eagle_block_drop, found '
+            f'"{parameters.speculative.method}": the last block of a hit is computed again, which is not built for '
+            f"blocks of {', '.join(map(str, sizes))} tokens")
 
 
 def _checkpoint_faults(parameters: VllmParameters, enable_prefix_caching: bool) -> Iterator[tuple[str, str]]:

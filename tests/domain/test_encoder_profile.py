@@ -27,7 +27,10 @@ def planned(tmp_path):
     return planned
 
 
-def peak(model, tokens=8192, ranks=1, limits=ItemLimits(), longest=32_768, requests=1024):
+NO_LIMITS = ItemLimits()
+
+
+def peak(model, tokens=8192, ranks=1, limits=NO_LIMITS, longest=32_768, requests=1024):
     deployment = Deployment(model=load_model(model), accelerator=None,
                             parallelism=Parallelism(tensor_parallel=ranks))
     return encoder_peak(deployment, limits, (tokens, requests), longest)

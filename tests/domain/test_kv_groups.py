@@ -2,14 +2,15 @@
 import pytest
 from msgspec.structs import replace
 
+from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.facts import load_model
 from simulator.domain.kv_groups import plan_groups
 from simulator.domain.layer_groups import GivenGroup, GroupRules
 from support.small_models import DENSE, RECURRENT, SLIDING, deploy
 
 
-def groups_of(model, block_size=16, max_model_len=8192, rules=None, **ways):
-    return plan_groups(deploy(model, **ways), block_size, max_model_len, rules or GroupRules())
+def groups_of(model, block_size=16, max_model_len=8192, rules=None, drafter=None, **ways):
+    return plan_groups(deploy(model, **ways), block_size, max_model_len, rules or GroupRules(), drafter)
 
 
 def sorts(plan):
@@ -133,3 +134,29 @@ def test_groups_that_are_given_take_what_they_leave_out_from_the_engine():
 def test_a_window_belongs_to_the_kinds_that_have_one(given):
     with pytest.raises(ValueError, match="window = "):
         GivenGroup(**given)
+
+
+def test_drafts_have_states_of_their_own_and_widen_those_of_convolutions():
+    # qwen3-next-80b: a convolution over 2 x 16 x 128 + 32 x 128 = 8,192 channels keeps 4 - 1 tokens and one for each
+    # draft, in 2 bytes; the recurrence 32 x 128 x 128 elements. 2,048 bytes of KV a token, 16 tokens at a time:
+    # (3 x 16,384 + 1,048,576) / 32,768 = 33.5, with 2 drafts (5 x 16,384 + 1,048,576) / 32,768 = 34.5.
+    model = load_model("qwen3-next-80b-a3b")
+    alone, drafted = (groups_of(model, rules=GroupRules(num_drafts=count)) for count in (0, 2))
+
+    assert [plan.layers.groups[0].block_size for plan in (alone, drafted)] == [544, 560]
+    assert [{group.drafts for group in plan.layers.groups if group.kind == "linear_attention"}
+            for plan in (alone, drafted)] == [{0}, {2}]
+    # three groups of states with two blocks each, one more for each draft; 8,192 tokens in blocks of 544 or 560
+    states = [sum(group.kind == "linear_attention" for group in plan.layers.groups) for plan in (alone, drafted)]
+    assert states == [3, 3]
+    assert alone.blocks_of_request(8192, 100) == 16 + 3 * 2
+    assert drafted.blocks_of_request(8192, 100) == 15 + 3 * 4
+
+
+@pytest.mark.parametrize(("marked", "expected"), [("none", set()), ("all", {"full_attention"}),
+                                                  ("last", {"full_attention"})])
+def test_groups_with_a_drafter_s_layers_are_marked_as_the_engine_knows_them(marked, expected):
+    plan = groups_of(SLIDING, rules=GroupRules(num_drafts=1, marked=marked),
+                     drafter=DrafterMemory(weights_bytes=0.0, kv_bytes_per_token=8.0, num_kv_layers=1))
+
+    assert {group.kind for group in plan.layers.groups if group.has_drafter} == expected

@@ -138,7 +138,7 @@ def test_a_router_that_looks_at_caches_sees_whole_blocks(run):
      '"vllm": it cannot take over what another replica has computed: its rules for KV from elsewhere are not '
      "settled with prefix_match_unit"),
     (STATES, {"engine__prefix_match_unit": 4, "engine__speculative": {"num_tokens": 2}},
-     "engine.speculative: expected none: the states that layers of linear attention keep of drafts are not built"),
+     "engine.speculative: expected none where hits end inside of blocks of states"),
     (None, {"engine__scheduler": "sglang", "engine__prefix_match_unit": 4},
      "engine.prefix_match_unit: unknown key"),
 ])

@@ -1,4 +1,4 @@
-"""SGLang leaves memory to images: the factor of mem_fraction_static in an experiment file is that of a server's line."""
+"""SGLang leaves memory to images: the factor of mem_fraction_static in a file is that of a command line."""
 import pytest
 
 from simulator.config.load import load_experiment

@@ -9,6 +9,7 @@ MAX_PARAMETERS = 7          # `self` does not count
 
 # What may be larger, and why. Keys as the tests report them: "file" or "file:function".
 LARGER = {"simulator/api.py:run": "what people call, by keyword",
+          "simulator/kv/hybrid/tables.pyx": "one cache, whose lookups and allocations read and write the same tables",
           "simulator/scheduling/base.pyx": "one class, whose parts read and write the same sequences",
           "simulator/scheduling/sglang.pyx": "one policy, whose ways to admit share a budget",
           "simulator/scheduling/vllm.pyx": "one policy, whose two phases share a budget"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
+from msgspec.structs import replace
 
 from simulator.domain import records
 from simulator.domain.drawn_times import DrawnTime
@@ -36,8 +37,9 @@ DEFAULTS = {"max_num_batched_tokens": 2048, "max_num_seqs": 128, "block_size": 1
 CACHE_OPTIONS = {"num_blocks": "num_gpu_blocks", "block_size": "block_size", "max_model_len": "max_model_len",
                  "enable_prefix_caching": "enable_prefix_caching"}
 EAGLE = {"method": "eagle", "drafter_share": 0.0}       # drafts that take no time
-NOT_SCHEDULING = {"num_speculative_tokens", "spec_lookahead", "kv_connector", "kv_offload", "groups",
-                  "prefix_cache_retention_interval", "prefix_match_unit", "context_ways", "eagle", *CACHE_OPTIONS}
+NOT_SCHEDULING = {"num_speculative_tokens", "disable_lookahead", "spec_lookahead", "kv_connector", "kv_offload",
+                  "groups", "prefix_cache_retention_interval", "prefix_match_unit", "context_ways", "eagle",
+                  *CACHE_OPTIONS}
 OF_ENCODERS = {"max_num_encoder_input_tokens": "max_num_encoder_input_tokens", "encoder_cache_size": "cache_tokens",
                "disable_chunked_mm_input": "disable_chunked_mm_input"}
 
@@ -91,11 +93,17 @@ def _layer_groups(options):
     """Return the groups of layers with block tables of their own, or None."""
     if not options.get("groups"):
         return None
-    groups = tuple(LayerGroup(**group) for group in options["groups"])
+    groups = tuple(_with_drafts(LayerGroup(**group), options) for group in options["groups"])
     return LayerGroups(groups=groups,
                        chunk_alignment=options["block_size"] if any(group.aligned for group in groups) else 0,
                        retention_interval=options.get("prefix_cache_retention_interval", 0),
                        prefix_match_unit=options.get("prefix_match_unit"), context_ways=options.get("context_ways", 1))
+
+
+def _with_drafts(group, options):
+    """Return a group with the states of drafts that it keeps."""
+    is_state = group.kind == "linear_attention"
+    return replace(group, drafts=options.get("num_speculative_tokens", 0)) if is_state else group
 
 
 def _tier(requests, description, options, parameters):
@@ -158,7 +166,9 @@ def _parameters(options, description, structured_outputs):
     if options.get("num_speculative_tokens"):
         speculative = SpeculativeParameters(
             num_tokens=options["num_speculative_tokens"], num_lookahead_tokens=options.get("spec_lookahead", 0),
-            acceptance=tuple(description.get("spec_accept") or [0]), **(EAGLE if options.get("eagle") else {}))
+            acceptance=tuple(description.get("spec_accept") or [0]), **(EAGLE | {
+                "disable_lookahead_block_hashes": options.get("disable_lookahead", False)}
+                if options.get("eagle") else {}))
     scheduling = {key: value for key, value in options.items() if key not in NOT_SCHEDULING | OF_ENCODERS.keys()}
     limit = scheduling.pop("max_loras", None)
     lora = LoraParameters(max_loras=limit, step_factor=1.0) if limit else None

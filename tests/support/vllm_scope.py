@@ -12,13 +12,13 @@ KNOWN = {"max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "
          "num_blocks", "enable_prefix_caching", "max_model_len", "enable_chunked_prefill", "policy",
          "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
          "watermark", "async_scheduling", "num_speculative_tokens", "spec_lookahead", "kv_connector",
-         "kv_offload", "groups", "eagle", "vllm_version", "prefill_schedule_interval"}
+         "kv_offload", "groups", "eagle", "disable_lookahead", "vllm_version", "prefill_schedule_interval"}
 # Options that only act on what requests bring along, or on caches with several groups
 OF_ENCODERS = {"max_num_encoder_input_tokens", "encoder_cache_size", "disable_chunked_mm_input"}
 OF_REQUESTS = {"max_loras", "prefix_cache_retention_interval", "prefix_match_unit", *OF_ENCODERS}
 KINDS = {"full": "full_attention", "sliding": "sliding_attention", "chunked": "chunked_attention",
          "mamba": "linear_attention"}
-GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode", "checkpoint"}
+GROUP_KEYS = {"kind", "block_size", "window", "chunk", "mode", "checkpoint", "drafts"}
 SEVERAL_KINDS = "a KV connector beside a KV cache of several kinds"
 PAIR = "a prefill/decode pair, see `test_vllm_pd.py`"
 RANKS = "nothing but data-parallel ranks in lock-step, see `test_vllm_waves.py`"
@@ -83,8 +83,6 @@ def _missing_of_groups(groups, options):
     unknown |= {key for group in groups for key in group} - GROUP_KEYS
     if unknown:
         return f"groups of layers with {', '.join(sorted(unknown))}, which nobody has translated"
-    if any(group["kind"] == "mamba" for group in groups) and options.get("num_speculative_tokens"):
-        return "drafts beside states of linear attention"
     return None
 
 
@@ -213,7 +211,7 @@ def _group(group, block_size, degree):
     size = group.get("block_size", block_size) * (degree if group["kind"] == "full" else 1)
     return {"kind": KINDS[group["kind"]], "block_size": size, "window": group.get("window") or group.get("chunk") or 0,
             "aligned": group["kind"] == "mamba" and group.get("mode", "align") == "align",
-            "checkpoint": group.get("checkpoint", 0)}
+            "checkpoint": group.get("checkpoint", 0), "has_drafter": group.get("drafts", False)}
 
 
 def _under_adapter(piece, request_id, adapters, prompts):

@@ -63,7 +63,7 @@ cdef class NamedStore(BlockStore):
     cdef readonly int64_t evictions
 
     cdef void _link_before(self, int32_t block, int32_t following) noexcept nogil
-    cdef void _forget(self, int32_t block) noexcept nogil
+    cdef void unlist(self, int32_t block) noexcept nogil        # let nothing be found in a block that has a hash
     cdef void _drop_further(self, int32_t block) noexcept nogil
     cdef int _add_spares(self) except -1 nogil
     cdef int _note_eviction(self, int32_t block) except -1 nogil

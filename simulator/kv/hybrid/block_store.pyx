@@ -67,7 +67,7 @@ cdef class NamedStore(BlockStore):
                 self.evictions += 1
                 if self._evicted is not None:
                     self._note_eviction(block)
-                self._forget(block)
+                self.unlist(block)
             blocks[block].references = 1
             table[i] = block
             block = blocks[block].next
@@ -85,7 +85,7 @@ cdef class NamedStore(BlockStore):
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         if self._blocks[block].hash != 0:
-            self._forget(block)
+            self.unlist(block)
         self.prefixes.insert(block, hash)
         return block
 
@@ -124,7 +124,7 @@ cdef class NamedStore(BlockStore):
         self._drop_further(block)
         return 0
 
-    cdef void _forget(self, int32_t block) noexcept nogil:
+    cdef void unlist(self, int32_t block) noexcept nogil:
         """Let nothing be found in a block, which has a hash, any more."""
         self.prefixes.remove(block)
         self._drop_further(block)
@@ -224,7 +224,7 @@ cdef class NamedStore(BlockStore):
         cdef int32_t block
         for block in range(1, self._num_blocks + 1):
             if self._blocks[block].hash != 0:
-                self._forget(block)
+                self.unlist(block)
 
     def check(self, held, num_free):
         """Raise RuntimeError unless queue, references and prefix cache agree with the block tables.

@@ -27,7 +27,7 @@ cdef class ChunkedAttention(LayerKind):
             return 0
         return self.outdated(settled) + self._chunk
 
-    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+    cdef int64_t find(self, Search search, int64_t most, bint drop) noexcept nogil:
         cdef int32_t first = <int32_t>(self.outdated(most) // self.block_size), i = first
         cdef int32_t end = <int32_t>(min(most, search.reach) // self.block_size)
         while i < end and search.has(self, i):

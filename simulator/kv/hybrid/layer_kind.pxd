@@ -18,6 +18,10 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
     int32_t copied              # entry that is copied before it is written into, since lookups find it; -1: none
     bint copy_is_found          # later lookups find the copy; else the sequence goes on in the copy
+    int64_t checkpoint          # tokens of the text that the state covers which the last turn wrote inside its chunk,
+                                # in the entry before the newest; 0: it wrote none
+    bint has_run                # states: the sequence has been computed with this table, so that its last `drafts`
+                                # entries are states of drafts
 
 
 cdef struct Run:                # of blocks of a text
@@ -27,6 +31,7 @@ cdef struct Run:                # of blocks of a text
 cdef struct Ends:               # places of a text, in tokens, at which a hit is likely to end; 0: none
     int64_t prompt              # the last multiple of KVCache.hit_tokens before the last token of the prompt
     int64_t junction            # where a shared prefix ends of which not every group had all that a hit needs
+    int64_t longer              # with `dropped` tokens, where the hit of a longer text ends; else 0
 
 
 # A lookup of one text in the prefix cache: block by block, in all groups of a kind.
@@ -80,6 +85,10 @@ cdef class LayerKind:
     cdef readonly bint is_full  # a hit is the run of blocks from the beginning
     cdef bint is_local          # tokens are outdated at some time
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
+    cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut`
+                                # of kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a
+                                # junction are kept, since a text that differs from there on lacks the block behind
+    cdef readonly int32_t drafts        # states behind the newest, one for each draft that a step verifies
     cdef int32_t checkpoint     # tokens between places inside a chunk where a state can be written; 0: nowhere
     cdef int32_t most_blocks    # most blocks of a text, in the check that it fits whole
     cdef readonly bint takes_blocks     # one every block_size tokens; else one for life
@@ -97,12 +106,16 @@ cdef class LayerKind:
     # The first run of blocks, at `begin` or behind it, that enter the prefix cache.
     cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil
 
-    # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`.
-    cdef int64_t find(self, Search search, int64_t most) noexcept nogil
+    # Tokens of the longest hit of at most `most` tokens; its blocks are then in `search`. `drop`: leave the last block.
+    cdef int64_t find(self, Search search, int64_t most, bint drop) noexcept nogil
 
-    # Blocks that must be taken so that a table of `have` entries has `end`, with states inside the chunk.
-    cdef inline int32_t missing(self, int32_t have, int32_t end, int32_t checkpoints) noexcept nogil:
-        return 0 if end <= have else min(end - have, 1 + checkpoints) if self.keeps_newest else end - have
+    # Blocks that must be taken so that a table of `have` entries has those of `end` blocks of text, with states inside
+    # the chunk. A table that `has_run` has states of drafts among its entries; negative: more than it needs.
+    cdef inline int32_t missing(self, int32_t have, int32_t end, int32_t checkpoints, bint has_run) noexcept nogil:
+        cdef int32_t count = end + self.drafts - have
+        if not self.keeps_newest:
+            return max(count, 0)
+        return min(count, 1 + checkpoints + (0 if has_run else self.drafts))
 
 
 # The blocks of a text that a hit can end with: tails of `length` blocks.
@@ -111,11 +124,13 @@ cdef struct Tails:
     int32_t segment             # blocks from the end of a tail to the end of the next; 0: there are no regular tails
     bint at_ends                # before given ends, too
     bint is_all                 # all blocks are in a tail
+    int32_t shift               # 1: a tail has the block behind its end, too, which a hit leaves; else 0
+    bint earlier                # junctions end a block earlier as well
 
 
 # The tails of a kind with hits of `length` blocks. `retention`: tokens from one tail to the next, besides tails at
-# given ends; 0: only at given ends; -1: wherever a hit may end, `unit` tokens apart.
-cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil
+# given ends; 0: only at given ends; -1: wherever a hit may end, `unit` tokens apart. `drops`: of the kind.
+cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention, bint drops) noexcept nogil
 
 cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const Ends* ends) noexcept nogil
 

@@ -17,9 +17,9 @@ cdef uint64_t own_hash(int32_t row, int32_t index) noexcept nogil:
     return hash if hash != 0 else 1
 
 
-cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention) noexcept nogil:
+cdef Tails tails_of(int32_t length, int32_t block_size, int32_t unit, int64_t retention, bint drops) noexcept nogil:
     cdef Tails tails
-    tails.length = length
+    tails.length, tails.shift, tails.earlier = length, drops, False
     tails.segment = <int32_t>((unit if retention < 0 else retention) // block_size)
     tails.at_ends = retention >= 0
     tails.is_all = retention != 0 and length >= tails.segment
@@ -33,10 +33,13 @@ cdef Run next_tail(const Tails* tails, int32_t block_size, int32_t begin, const 
         return run
     run.begin = INT32_MAX
     if tails.segment > 0 and tails.length > 0:
-        end = (begin // tails.segment + 1) * tails.segment
+        end = (max(begin - tails.shift, 0) // tails.segment + 1) * tails.segment + tails.shift
         run = Run(max(end - tails.length, begin), end)
-    for i in range(2 if tails.at_ends and tails.length > 0 else 0):
-        end = <int32_t>((ends.prompt if i == 0 else ends.junction) // block_size)
+    for i in range(4 if tails.at_ends and tails.length > 0 else 0):
+        end = <int32_t>((ends.prompt if i == 0 else ends.longer if i == 1 else ends.junction) // block_size)
+        if i >= 2 and ends.junction == 0 or i == 3 and not tails.earlier:
+            continue
+        end += tails.shift - (i == 3)
         if end > begin and max(end - tails.length, begin) < run.begin:
             run = Run(max(end - tails.length, begin), end)
     return run
@@ -169,5 +172,5 @@ cdef class LayerKind:
     cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
         return Run(begin, INT32_MAX)
 
-    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+    cdef int64_t find(self, Search search, int64_t most, bint drop) noexcept nogil:
         return 0

@@ -2,7 +2,8 @@
 
 With prefix caching (`mamba_cache_mode` "align") prompts are computed in chunks that end where blocks end; the state at
 each end has a block of its own, and only the newest one is kept. Without, a sequence has one block for life:
-`EndlessState`, a kind with blocks as long as the longest text.
+`EndlessState`, a kind with blocks as long as the longest text. A step that verifies drafts writes a state behind each,
+in blocks of the sequence alone, behind the newest state; the next step overwrites the states of rejected drafts.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 cimport cython
@@ -15,15 +16,17 @@ from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Run, Search, Table,
 cdef class AlignedState(LayerKind):
     """A hit is a state; blocks before are null.
 
-    retention : see `tails_of`. checkpoint : see layer_kind.pxd.
+    retention : see `tails_of`. checkpoint, drafts, cut : see layer_kind.pxd.
     """
 
     cdef Tails _tails
 
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t retention,
-                  int32_t checkpoint=0):
-        self.keeps_newest, self.checkpoint = True, checkpoint
-        self._tails = tails_of(1, block_size, block_size, retention)
+                  int32_t checkpoint=0, int32_t drafts=0, int32_t cut=0):
+        self.keeps_newest, self.checkpoint, self.drafts = True, checkpoint, drafts
+        self.drops = cut > 0
+        self._tails = tails_of(1, block_size, block_size, retention, False)
+        self._tails.earlier = cut > 1
         self.frees_at = 1 % block_size
         self.is_local = True
 
@@ -39,7 +42,7 @@ cdef class AlignedState(LayerKind):
     cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
         return next_tail(&self._tails, self.block_size, begin, ends)
 
-    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+    cdef int64_t find(self, Search search, int64_t most, bint drop) noexcept nogil:
         cdef int64_t end = min(most, search.reach)
         cdef int32_t i = <int32_t>(end // self.block_size) - 1
         if self.unit < self.block_size:
@@ -67,7 +70,7 @@ cdef class AlignedState(LayerKind):
 
 @cython.final
 cdef class EndlessState(LayerKind):
-    """One block per sequence, never found by others; it fits the longest text."""
+    """One block per sequence, never found by others; it fits the longest text. `drafts` as above."""
 
-    def __cinit__(self, *_, **__):
-        self.takes_blocks = False
+    def __cinit__(self, int32_t block_size, int32_t unit, groups, int32_t drafts=0):
+        self.takes_blocks, self.drafts = False, drafts

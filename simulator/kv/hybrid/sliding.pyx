@@ -11,7 +11,7 @@ cdef class SlidingWindow(LayerKind):
 
     window : tokens.
     most_tokens : the most tokens in the window and in iterations in flight, for a check that a text fits whole.
-    retention : see `tails_of`.
+    retention : see `tails_of`. cut : see layer_kind.pxd.
     """
 
     cdef int64_t _window
@@ -19,11 +19,13 @@ cdef class SlidingWindow(LayerKind):
     cdef Tails _tails
 
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int64_t window, int64_t most_tokens,
-                  int64_t retention):
+                  int64_t retention, int32_t cut=0):
         self._window = window
         self.most_blocks = <int32_t>((most_tokens + block_size - 1) // block_size) + 1
         self._length = <int32_t>((window - 1 + block_size - 1) // block_size)
-        self._tails = tails_of(self._length, block_size, unit, retention)
+        self.drops = cut > 0
+        self._tails = tails_of(self._length + self.drops, block_size, unit, retention, self.drops)
+        self._tails.earlier = cut > 1
         self.frees_at = (window - 1) % block_size
         self.is_local = True
 
@@ -38,22 +40,28 @@ cdef class SlidingWindow(LayerKind):
     cdef Run kept(self, int32_t begin, const Ends* ends) noexcept nogil:
         return next_tail(&self._tails, self.block_size, begin, ends)
 
-    cdef int64_t find(self, Search search, int64_t most) noexcept nogil:
+    cdef int64_t find(self, Search search, int64_t most, bint drop) noexcept nogil:
         # from the right: the first run that is long enough; a run from the beginning may be shorter
-        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1, run = 0
+        cdef int32_t i = <int32_t>(min(most, search.reach) // self.block_size) - 1, run = 0, size = 0
         while i >= 0:
-            if run == 0 and (<int64_t>i + 1) * self.block_size % self.unit != 0:
+            if run == 0 and (<int64_t>i + 1 - drop) * self.block_size % self.unit != 0:
                 i -= 1
                 continue
             if not search.has(self, i):
                 run = 0
             else:
                 run += 1
-                if run >= self._length:
-                    search.close(self, i, i + run)
-                    return (<int64_t>i + run) * self.block_size
+                if run >= self._length + drop:
+                    size = i + run
+                    break
             i -= 1
-        while run > 0 and <int64_t>run * self.block_size % self.unit != 0:
-            run -= 1
-        search.close(self, 0, run)
-        return <int64_t>run * self.block_size
+        if size == 0:
+            size, i = run, 0
+            while size > 0 and <int64_t>size * self.block_size % self.unit != 0:
+                size -= 1
+        if drop and size > 0:
+            size -= 1
+            while <int64_t>size * self.block_size % self.unit != 0:
+                size -= 1
+        search.close(self, min(i, size), size)
+        return <int64_t>size * self.block_size

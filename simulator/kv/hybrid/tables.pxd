@@ -50,9 +50,11 @@ cdef class GroupTables(KVCache):
     cdef int32_t _num_copied
     cdef int32_t _room_copied
     cdef readonly int64_t checkpoint    # see LayerGroups
+    cdef readonly int64_t dropped_tokens        # of a hit, that are computed again; 0: none
     cdef readonly int64_t grid  # tokens of which all block sizes are multiples
     cdef int64_t _whole         # tokens of which all block sizes are divisors
     cdef bint _at_ends_alone    # states are kept at the end of a prompt alone, and where a shared prefix ends
+    cdef bint _has_drafts       # states of drafts are kept
     cdef bint _has_states       # of linear attention, in a group that keeps the newest
     cdef int32_t _num_groups
     cdef void** _kinds          # [_num_groups] LayerKind of each group, borrowed
@@ -66,6 +68,10 @@ cdef class GroupTables(KVCache):
     cdef int64_t _junction
     cdef int32_t _free_hits     # its blocks that are in the free queue
     cdef int64_t _arriving_tokens       # see `slide`
+    cdef int64_t computed_tokens        # of a sequence that has blocks, before the next `allocate`; rejected drafts are
+                                        # not among them
+    cdef int64_t ahead_slots            # of the slots of the next `allocate`, those of a drafter alone, in which no
+                                        # layer keeps a state; allocate() sets it to 0
     cdef uint64_t* _new_hashes  # [_room_new] of the chain, for blocks being listed
     cdef int32_t _room_new
     cdef uint64_t* _new_states  # [_num_states] states listed since the batch began to be formed
@@ -89,7 +95,7 @@ cdef class GroupTables(KVCache):
     # Blocks that a sequence lacks for a text, in the check that it fits whole.
     @cython.final
     cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text) noexcept nogil:
-        return self._need(slot, 0, text, True)
+        return self._need(slot, 0, text, text, True)
 
     # Is the text in a block in the prefix cache?
     @cython.final
@@ -122,20 +128,25 @@ cdef class GroupTables(KVCache):
 
     cdef int32_t _count_free_hits(self) noexcept nogil
     cdef int64_t _find(self, int64_t most) noexcept nogil
-    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil
+    cdef int64_t _find_in(self, int32_t number, int64_t most, uint64_t* verified) noexcept nogil
+    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, int64_t main, bint is_whole) noexcept nogil
     cdef int32_t _first_needed(self, int32_t group) noexcept nogil
     cdef bint _is_new_state(self, int32_t group) noexcept nogil
     cdef int _note_state(self, uint64_t key) except -1 nogil
     cdef int _note_last_states(self, int32_t slot, int64_t known_tokens) except -1 nogil
+    cdef int _list_checkpoint(self, int32_t slot, int32_t group) except -1 nogil
     cdef int _list_tails(self, int32_t slot, int64_t known_tokens) except -1 nogil
     cdef uint64_t _hash_until(self, const Holder* holder, int64_t end) noexcept nogil
     cdef bint _must_copy(self, int32_t slot, int32_t group, int32_t hits) noexcept nogil
+    cdef int _forget_hash(self, int32_t slot, int32_t group, int32_t place) except -1 nogil
     cdef int _copy(self, Table* table, int32_t group) except -1 nogil
     cdef int _hold(self, int32_t group, int32_t block) except -1 nogil
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil
     cdef int32_t _checkpoints(self, int32_t slot, int32_t group, int32_t hits, int64_t slots) noexcept nogil
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints=*) except -1 nogil
+    cdef int _extend_states(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints) except -1 nogil
+    cdef int32_t _end_of(self, int32_t group, int64_t slots, int64_t main) noexcept nogil
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
     cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil

@@ -12,7 +12,7 @@ from simulator.kv.hybrid.layer_kind cimport Run, own_hash
 
 from math import gcd
 
-from simulator.kv.hybrid.kinds import kinds_of
+from simulator.kv.hybrid.kinds import HitRules, kinds_of
 from simulator.kv.hybrid.mamba import AlignedState
 
 
@@ -21,28 +21,27 @@ cdef class GroupTables(KVCache):
 
     num_blocks : as for KVCache. block_size : as `unit_of` returns it. plan : KVPlan, with the groups in `layer_groups`.
     in_flight_tokens : most tokens computed in iterations that are not over, which a window may hold besides itself.
-    reserves_whole : a text is admitted only if it fits whole. hashes_ahead : tokens behind a block in its hash.
-    repeats_last_states : vLLM 0.32: the last state of a prompt cannot be hit as long as its sequence holds it.
+    reserves_whole : a text is admitted only if it fits whole. hit_rules : HitRules of the engine.
     """
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole,
-                  int32_t hashes_ahead=0, bint repeats_last_states=True):
+                  hit_rules=HitRules()):
         cdef int32_t i, number
         layers = self.layers = plan.layer_groups
         self.hits_end_inside = plan.enable_prefix_caching and layers.hits_end_inside
         self._hash_unit, self._counts_units = layers.hash_unit, len(layers.groups) > 1 and not layers.hits_are_fine
         self.hit_tokens = self._hash_unit if self.hits_end_inside else block_size
-        kinds = kinds_of(layers, self.hit_tokens, in_flight_tokens, plan.max_model_len)
-        self.is_hybrid = True
-        self.hashes_ahead = hashes_ahead
+        kinds = kinds_of(layers, self.hit_tokens, in_flight_tokens, plan.max_model_len, hit_rules.cut)
+        self._has_drafts = any((<LayerKind>kind).drafts > 0 for kind in kinds)
+        self.is_hybrid, self.hashes_ahead = True, hit_rules.hashes_ahead
         self.tracks_identity, self.caches = plan.with_tables, plan.enable_prefix_caching and plan.with_identity
         self._content, self._max_model_len = plan.content, plan.max_model_len
         self._caching = plan.enable_prefix_caching and (plan.with_identity or self.hits_end_inside)
         self.finds_outputs = self._caching and plan.content.has_public_outputs
         self.chunk_alignment = layers.chunk_alignment
-        self._take_checkpoints(layers, plan.enable_prefix_caching)
-        self._has_states = repeats_last_states and any(isinstance(kind, AlignedState) for kind in kinds)
-        with_names = plan.with_tables or self.hits_end_inside
+        self._take_checkpoints(layers, plan.enable_prefix_caching, hit_rules.cut)
+        self._has_states = hit_rules.repeats_last_states and any(isinstance(kind, AlignedState) for kind in kinds)
+        with_names = plan.with_tables or self.hits_end_inside or (hit_rules.cut and self.checkpoint > 0)
         self.store = NamedStore(num_blocks) if with_names else CountedStore()
         self._lists_tails = self.hits_end_inside or (self._caching and with_names and any(
             kind.is_full and (<LayerKind>kind).block_size > self._hash_unit for kind in kinds))
@@ -51,7 +50,7 @@ cdef class GroupTables(KVCache):
         grain = self.hit_tokens if self.hits_end_inside else self.grid
         self._search = Search(self.store.prefixes, plan.content, self._num_groups, grain, full[0] if full else 0,
                               num_blocks if with_names else INT32_MAX)
-        self._search.ahead = hashes_ahead
+        self._search.ahead = self.hashes_ahead
         searched = sorted(kinds, key=lambda kind: not kind.is_full)
         self._owners = (kinds, searched)
         self._num_kinds = len(kinds)
@@ -71,7 +70,8 @@ cdef class GroupTables(KVCache):
             for number in kind.numbers():
                 self._least[number] = 1 if kind.keeps_newest else (<LayerKind>kind).most_blocks
 
-    def _take_checkpoints(self, layers, enable_prefix_caching):
+    def _take_checkpoints(self, layers, enable_prefix_caching, cut):
+        self.dropped_tokens = self.hit_tokens if cut else 0
         self.checkpoint = layers.checkpoint if enable_prefix_caching else 0
         self.grid, self._whole = gcd(*[group.block_size for group in layers.groups]), layers.unit
         self._at_ends_alone = layers.retention_interval == 0
@@ -114,7 +114,7 @@ cdef class GroupTables(KVCache):
         memset(self._search.sizes, 0, self._num_groups * sizeof(int32_t))
         if not self._caching or num_tokens <= 1:
             return 0
-        self._search.begin(row, num_tokens - 1)
+        self._search.begin(row, num_tokens - (self.dropped_tokens == 0))
         self._found_tokens = self._find(num_tokens - 1)
         if self._found_tokens > 0:
             self._free_hits = self._count_free_hits()
@@ -167,15 +167,16 @@ cdef class GroupTables(KVCache):
     cdef int64_t _find(self, int64_t most) noexcept nogil:
         """Return the tokens of the longest hit that is one in all groups."""
         cdef int64_t found = most, shorter, longest = 0
+        cdef uint64_t verified = 0          # bits of kinds that have left a block of a hit of this length
         cdef int32_t i, group
         cdef bint is_first = True
         if self._num_groups == 1:
-            return (<LayerKind>self._searched[0]).find(self._search, most)
+            return (<LayerKind>self._searched[0]).find(self._search, most, (<LayerKind>self._searched[0]).drops)
         while True:
             shorter = found
             for i in range(self._num_kinds):
                 if is_first or not (<LayerKind>self._searched[i]).is_full:
-                    shorter = (<LayerKind>self._searched[i]).find(self._search, shorter)
+                    shorter = self._find_in(i, shorter, &verified)
                     longest = max(longest, shorter)
             if shorter >= found:
                 break
@@ -188,6 +189,21 @@ cdef class GroupTables(KVCache):
             if (<LayerKind>self._kinds[group]).is_full:
                 self._search.sizes[group] = blocks_for(found, (<LayerKind>self._kinds[group]).block_size)
         self._junction = longest if longest > found else 0
+        return found
+
+    cdef int64_t _find_in(self, int32_t number, int64_t most, uint64_t* verified) noexcept nogil:
+        """Return the tokens of the longest hit of a kind; where it drops a block, one behind `most`, if found."""
+        cdef uint64_t bit = <uint64_t>1 << (number & 63)
+        cdef bint drop = (<LayerKind>self._searched[number]).drops and verified[0] & bit == 0
+        cdef int64_t end = most, found
+        if drop and not (<LayerKind>self._searched[number]).keeps_newest:
+            end = min(most + (<LayerKind>self._searched[number]).block_size,
+                      self._search.reach // self._search.grain * self._search.grain)
+        found = (<LayerKind>self._searched[number]).find(self._search, end, drop)
+        if drop:
+            verified[0] |= bit
+        elif found < most:
+            verified[0] = 0
         return found
 
     cdef int32_t free_hits(self) noexcept nogil:
@@ -233,6 +249,8 @@ cdef class GroupTables(KVCache):
             holder.hashed_tokens = tokens
         if self._lists_tails:
             self._list_tails(slot, tokens if self._counts_units else known_tokens)
+        for group in range(self._num_groups if self.dropped_tokens > 0 and self.checkpoint > 0 else 0):
+            self._list_checkpoint(slot, group)
         if self._has_states and not self.hits_end_inside:
             self._note_last_states(slot, tokens if self._counts_units else known_tokens)
         return 0
@@ -272,6 +290,41 @@ cdef class GroupTables(KVCache):
             run = (<LayerKind>self._kinds[group]).kept(run.end, &holder.ends)
         if self.store.names_all:
             self._list_own(slot, group, max(<int32_t>(before // size), public), end, True)
+        return 0
+
+    cdef int _list_checkpoint(self, int32_t slot, int32_t group) except -1 nogil:
+        """List the state that the last turn wrote inside its chunk: it ends a block before the entry that holds it.
+
+        vLLM keeps it at the place of its prompt where a hit ends, at a junction, and wherever it keeps all or some at
+        regular places. Source: vLLM 0.33.0 and 0.32.0, MambaManager, cache of a partial tail block.
+        """
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef const Holder* holder = &self._holders[slot]
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, place, index
+        cdef int64_t end = table.checkpoint
+        cdef Ends nowhere = Ends(0, 0, 0)
+        cdef Run run
+        cdef uint64_t hash
+        if end <= 0:
+            return 0
+        table.checkpoint = 0
+        place, index = table.size - 2 - (<LayerKind>self._kinds[group]).drafts, <int32_t>(end // size) - 1
+        run = (<LayerKind>self._kinds[group]).kept(index, &nowhere)
+        if end != holder.ends.longer and end != holder.junction and run.begin != index:
+            return self._forget_hash(slot, group, place)
+        if index == place:
+            return 0
+        self._forget_hash(slot, group, place)
+        hash = self._hash_until(holder, end)
+        table.blocks[place] = self.store.list_as(table.blocks[place], salted(hash, self._search.salts[group]))
+        self._note_state(salted(hash, self._search.salts[group]))
+        return 0
+
+    cdef int _forget_hash(self, int32_t slot, int32_t group, int32_t place) except -1 nogil:
+        """Let no lookup find the block at a place of a table."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        if table.blocks[place] > NO_BLOCK and self.store.prefixes.blocks[table.blocks[place]].hash != 0:
+            (<NamedStore>self.store).unlist(table.blocks[place])
         return 0
 
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
@@ -323,9 +376,11 @@ cdef class GroupTables(KVCache):
                 continue
             table = &self._tables[<size_t>slot * self._num_groups + group]
             size = (<LayerKind>self._kinds[group]).block_size
-            index = (self._content.prompt_tokens(self._holders[slot].row) - 1) // size - 1
+            index = (self._content.prompt_tokens(self._holders[slot].row) - (self.dropped_tokens == 0)) // size - 1
+            index -= self.dropped_tokens > 0
             if (known_tokens == (<int64_t>index + 1) * size and index < table.size and table.blocks[index] > NO_BLOCK
-                    and known_tokens > self._content.prompt_tokens(self._holders[slot].row) - 1 - self._hash_unit):
+                    and (self.dropped_tokens > 0 or known_tokens > self._content.prompt_tokens(
+                        self._holders[slot].row) - 1 - self._hash_unit)):
                 self._note_state(self.store.prefixes.blocks[table.blocks[index]].hash)
         return 0
 
@@ -412,13 +467,14 @@ cdef class GroupTables(KVCache):
         cdef int32_t group
         for group in range(self._num_groups):
             total += min(blocks_for(num_tokens, (<LayerKind>self._kinds[group]).block_size), self._least[group])
+            total += (<LayerKind>self._kinds[group]).drafts
         return <int32_t>min(total, <int64_t>INT32_MAX)
 
     cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
-        return self._need(slot, 0, slots, False)
+        return self._need(slot, 0, slots, slots, False)
 
     cdef int64_t needed(self, int32_t slot, int32_t hits, int64_t slots) noexcept nogil:
-        return self._need(slot, hits, slots, False)
+        return self._need(slot, hits, slots, slots, False)
 
     cdef int announce_turn(self, int32_t slot, int64_t computed) except -1 nogil:
         cdef const Table* table
@@ -444,40 +500,57 @@ cdef class GroupTables(KVCache):
         return <int32_t>((<LayerKind>self._kinds[group]).outdated(tokens)
                          // (<LayerKind>self._kinds[group]).block_size)
 
-    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, bint is_whole) noexcept nogil:
+    cdef int32_t _end_of(self, int32_t group, int64_t slots, int64_t main) noexcept nogil:
+        """Return the blocks of `slots` tokens; of a state kept where blocks end: of `main`, the model's."""
+        return blocks_for(main if (<LayerKind>self._kinds[group]).keeps_newest else slots,
+                          (<LayerKind>self._kinds[group]).block_size)
+
+    cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, int64_t main, bint is_whole) noexcept nogil:
         cdef const Table* table
-        cdef int64_t need = self._free_hits if hits > 0 else 0
+        cdef int64_t need = self._free_hits if hits > 0 else 0, lacking
         cdef int32_t group, have, end
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             have = table.size
             if have == 0 and (hits > 0 or self._arriving_tokens > 0):
                 have = max(self._first_needed(group), self._search.sizes[group] if hits > 0 else 0)
-            end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size)
+            end = self._end_of(group, slots, main)
             if is_whole:
                 end = min(end, (<LayerKind>self._kinds[group]).most_blocks)
-            need += (<LayerKind>self._kinds[group]).missing(
-                have, end, self._checkpoints(slot, group, hits, slots) if self.checkpoint > 0 else 0)
-            if self.hits_end_inside:
-                need += self._must_copy(slot, group, hits)
+            lacking = (<LayerKind>self._kinds[group]).missing(
+                have, end, self._checkpoints(slot, group, hits, main) if self.checkpoint > 0 else 0,
+                table.size > 0 and table.has_run)
+            if self.hits_end_inside and self._must_copy(slot, group, hits):
+                lacking = max(lacking, <int64_t>0) + 1
+            need += lacking
             if hits > 0 and self._is_new_state(group):
                 return INT32_MAX
         return need
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
-        cdef int32_t group
-        cdef bint fits = (full_tokens == 0
-                          or self._need(slot, hits, full_tokens, True) + watermark <= self.free_blocks)
-        if not fits or self._need(slot, hits, slots, False) + watermark > self.free_blocks:
+        cdef int64_t main = slots - self.ahead_slots
+        cdef int32_t group, checkpoints
+        cdef bint fits = (full_tokens == 0 or self._need(
+            slot, hits, full_tokens, full_tokens, True) + watermark <= self.free_blocks)
+        if self._has_drafts and self._holders[slot].row >= 0:
+            self._holders[slot].computed = self.computed_tokens
+        self.ahead_slots = 0
+        if not fits or self._need(slot, hits, slots, main, False) + watermark > self.free_blocks:
             self._arriving_tokens = 0
             return 0
         if self._holders[slot].row < 0:
             self._begin(slot, row, hits)
             self._holders[slot].announced = 0
         for group in range(self._num_groups):
-            self._extend(slot, group, slots, self._checkpoints(slot, group, hits, slots) if self.checkpoint > 0 else 0)
-        self._holders[slot].computed = slots
+            if (<LayerKind>self._kinds[group]).keeps_newest:
+                checkpoints = self._checkpoints(slot, group, hits, main) if self.checkpoint > 0 else 0
+                self._extend_states(slot, group, main, checkpoints)
+                self._tables[<size_t>slot * self._num_groups + group].checkpoint = (
+                    main // self._whole * self._whole - self.dropped_tokens if checkpoints > 0 else 0)
+            else:
+                self._extend(slot, group, slots)
+        self._holders[slot].computed = main
         return 1 if self.cache(slot, known_tokens) == 0 else -1
 
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
@@ -491,7 +564,9 @@ cdef class GroupTables(KVCache):
         holder.public_tokens = self._search.public_tokens(row)
         holder.hashed_tokens = self._found_tokens
         holder.junction = self._junction
-        holder.ends.prompt = (prompt - 1) // self.hit_tokens * self.hit_tokens
+        holder.ends.prompt = max((prompt - 1) // self.hit_tokens * self.hit_tokens - self.dropped_tokens, <int64_t>0)
+        holder.ends.longer = max(prompt // self.hit_tokens * self.hit_tokens - self.dropped_tokens, <int64_t>0) if (
+            self.dropped_tokens > 0) else 0
         holder.ends.junction = self._junction // self.hit_tokens * self.hit_tokens
         holder.tail_hash = 0
         memset(&holder.cursor, 0, sizeof(holder.cursor))
@@ -508,7 +583,7 @@ cdef class GroupTables(KVCache):
         cdef int32_t first, found = self._search.sizes[group], i, block
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
         table.size = max(first, found)
-        table.begin, table.last, table.copied = first, -1, -1
+        table.begin, table.last, table.copied, table.checkpoint, table.has_run = first, -1, -1, 0, False
         if self.hits_end_inside and self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0:
             table.copied, table.copy_is_found = found - 1, False
         if table.size > table.room:
@@ -539,23 +614,62 @@ cdef class GroupTables(KVCache):
         cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, step, row = self._search.row
         cdef int32_t place = blocks_for(slots, size) - 2
         cdef int64_t begin = holder.computed, behind = holder.behind, end = (slots - 1) // self._whole * self._whole
+        if self.dropped_tokens > 0:
+            end = slots // self._whole * self._whole - self.dropped_tokens
         step = (<LayerKind>self._kinds[group]).checkpoint
         if step == 0 or place < 0:
             return 0
         if holder.row < 0:
             begin = max(self._found_tokens if hits > 0 else 0, self._arriving_tokens)
             behind = max(<int64_t>self._content.prompt_tokens(row), self._content.text_tokens(row) - 1)
-        elif place < table.size and table.blocks[place] != NO_BLOCK:
+        elif place < table.size and table.blocks[place] != NO_BLOCK and not (
+                table.has_run and place >= table.size - (<LayerKind>self._kinds[group]).drafts):
             return 0
         if self._at_ends_alone and slots < behind:
             return 0
         return (begin % self.grid == 0 and place > blocks_for(begin, size) - 1 and begin + self.grid <= end < slots
                 and (end - begin) % step == 0)
 
+    cdef int _extend_states(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints) except -1 nogil:
+        """Take the states that are missing for `slots` tokens, one inside the chunk, and those of drafts behind them.
+
+        States of drafts that the text has reached move to the end of the table. Source: vLLM 0.33.0 and 0.32.0,
+        MambaManager.allocate_new_blocks.
+        """
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t drafts = (<LayerKind>self._kinds[group]).drafts, before = table.size, i
+        cdef int32_t newest = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size) - 1
+        cdef int32_t end = newest + 1 + drafts
+        if drafts == 0:
+            return self._extend(slot, group, slots, checkpoints)
+        if end <= before and table.copied < 0 and checkpoints == 0:
+            table.has_run = True
+            return 0
+        table.last = before - 1 - (drafts if table.has_run else 0)
+        if end > table.room:
+            resize(&table.blocks, 2 * <size_t>end * sizeof(int32_t))
+            table.room = 2 * end
+        if before < newest - checkpoints:
+            memset(table.blocks + before, 0, (newest - checkpoints - before) * sizeof(int32_t))
+            table.size = newest - checkpoints
+        for i in range(before - drafts if table.has_run else before, min(before, newest - checkpoints)):
+            table.blocks[table.size], table.blocks[i] = table.blocks[i], NO_BLOCK
+            table.size += 1
+        if table.copied >= 0:
+            self._copy(table, group)
+        if end > table.size:
+            self.free_blocks -= end - table.size
+            self.store.take(table.blocks + table.size, end - table.size, self.free_blocks)
+            table.size = end
+        table.has_run = True
+        return 0
+
     cdef int _extend(self, int32_t slot, int32_t group, int64_t slots, int32_t checkpoints=0) except -1 nogil:
         """Take the blocks of a group that are missing for `slots` tokens, with states inside the chunk."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef int32_t end = blocks_for(slots, (<LayerKind>self._kinds[group]).block_size), first = table.size
+        if not (<LayerKind>self._kinds[group]).keeps_newest:
+            end += (<LayerKind>self._kinds[group]).drafts
         if table.copied >= 0:
             table.last = table.size - 1
             self._copy(table, group)

@@ -1,0 +1,52 @@
+"""Drafts beside groups of layers: the engine does what vLLM's own scheduler did, block by block.
+
+The cases were recorded by driving the scheduler of vLLM 0.33.0 and 0.32.0 on a CPU, as docs/howto/new_engine_version.md
+describes: states of linear attention with a block for each draft, with checkpoints inside prompts or without, kept
+where blocks end or once a sequence, beside windows; and hits that lose their last block, or none, to a drafter of the
+model.
+`drafts` marks groups that vLLM knows to hold layers of the drafter.
+"""
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from support import engine
+from support.log import first_difference, to_log
+from support.scenario import load
+from support.vllm_scope import missing, plain
+
+CASES = json.loads(gzip.decompress(Path(__file__).with_name("drafted_groups.json.gz").read_bytes()))
+
+
+def name_of(case):
+    return case["scenario"]["name"]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_engine_reproduces_the_recorded_run(case, fast_forward):
+    description, log = case["scenario"], case["log"]
+    assert not missing(description)
+    scenario = load(plain(description))
+    num_computing = sum(bool(step["scheduled"]) for step in log["steps"])
+    recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=num_computing + 2)
+    difference = first_difference(log, to_log(recording, scenario.ids, scenario.contents), is_cut=log["summary"]["cut"])
+    assert difference is None, difference
+    if not log["summary"]["cut"]:               # by the books of blocks that nobody looks at
+        counted = engine.run(scenario, fast_forward=fast_forward, details=False)
+        assert counted.requests.tobytes() == recording.requests.tobytes()
+
+
+def test_the_cases_hold_what_they_are_for():
+    # both versions, both loops, states of both sorts, checkpoints, marked groups and none
+    options = [case["scenario"]["options"] for case in CASES]
+    groups = [group for each in options for group in each["groups"]]
+    assert {(each["vllm_version"], each["async_scheduling"]) for each in options} == {
+        (version, loop) for version in ("0.32", "0.33") for loop in (True, False)}
+    assert {group.get("mode", "align") for group in groups if group["kind"] == "mamba"} == {"align", "none"}
+    assert {bool(group.get("checkpoint")) for group in groups} == {bool(group.get("drafts")) for group in groups} == {
+        True, False}
+    assert {each.get("disable_lookahead", False) for each in options} == {True, False}
+    assert max(sum(step["hits"].values()) for case in CASES for step in case["log"]["steps"]) > 0
