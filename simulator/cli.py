@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from simulator import __version__, registry
+from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors, OutputError, faults_of, nearest
 from simulator.not_built import NotBuilt
-from simulator.study.argument_types import whole_number
 
 DONE, PROGRAM_FAULT, INPUT_FAULT = 0, 1, 2
 SIGNAL = 128                    # + its number

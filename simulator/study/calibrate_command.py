@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from simulator.config.load import commented_toml
+from simulator.core.argument_types import duration_s
 from simulator.errors import number_of
-from simulator.study.argument_types import duration_s
 from simulator.study.calibration.calibrate_table import AUTO, REQUESTS, STEPS
 from simulator.study.calibration.evaluations import FILE as EVALUATIONS
 from simulator.study.calibration.evaluations import Evaluations

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.config.layers import read_layers
+from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors, collect_faults, faults_of
-from simulator.study.argument_types import whole_number
 from simulator.study.capacity.bounds import Bounds, bounds_of_options
 from simulator.study.capacity.capacity_table import CapacityTable, as_vidur, check, forecast
 from simulator.study.capacity.estimate import estimated_rate

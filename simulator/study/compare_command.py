@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simulator.config.load import commented_toml
+from simulator.core.argument_types import whole_number
 from simulator.core.cores import available_cores
 from simulator.errors import number_of
 from simulator.results.interrupts import Aborted
-from simulator.study.argument_types import whole_number
 from simulator.study.compare import FILE, Measured, Plan, measure, prepare, said_of, table, write
 from simulator.study.compare_file import read_comparison
 from simulator.study.sweep.preview import commented

@@ -12,12 +12,12 @@ import numpy as np
 
 from simulator.assembly.requests import rows_to_send, vocabulary_of
 from simulator.config.load import load_experiment
+from simulator.core.argument_types import duration_s, whole_number
 from simulator.domain import records
 from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results import coloured
 from simulator.results.directory import check_free
 from simulator.results.interrupts import Aborted, Interrupts
-from simulator.study.argument_types import duration_s, whole_number
 from simulator.study.observe import files
 from simulator.study.observe.campaign import (
     Found,

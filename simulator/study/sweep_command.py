@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 
 from simulator.assembly.budget import least_bytes
+from simulator.core.argument_types import duration_s
 from simulator.core.paths import shell_word
 from simulator.errors import InputErrors, number_of
 from simulator.results.colours import coloured
-from simulator.study.argument_types import duration_s
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.bench import Bench

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from simulator.core.argument_types import duration_s
 from simulator.errors import InputErrors, number_of
-from simulator.study.argument_types import duration_s
 from simulator.study.distributed.option import add_dask, elsewhere
 from simulator.study.report_command import check_installed, write_page
 from simulator.study.sweep.machine import fitting, free_bytes, usable_cores
