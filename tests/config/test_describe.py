@@ -15,7 +15,7 @@ from simulator.errors import InputErrors
 
 # Names of numbers without a unit: counts of what they name, and ratios.
 COUNTS = (r"num_\w+|\w+s|\w+s_per_\w+|\w+_(parallel|count|degree|gpu|size|split|index)|size|acceptance|"
-          r"max_in_flight|copies_of_first|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
+          r"max_in_flight|copies_of_first|image|video|(\w+_)?(seed|depth|priority|concurrency|load|top_k|waiting)|which|start")
 RATIOS = (r"mfu_\w+|mem_fraction_static|"
           r"\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|"
           r"(\w+_)?watermark|efficiency|share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|"

@@ -110,7 +110,7 @@ def test_kernels_for_throughput_go_without_graphs(write, version):
         f"vLLM {version}: deepep_high_throughput with data parallelism")
     assert Site(experiment).needs.reserve.num_graphs == 0
     told = " ".join(simulator.predict(experiment, decode=[100]).warnings)
-    assert "unknown with torch.compile" in told and "45.4" not in told          # it stays on, unlike with enforce_eager
+    assert "launches of 32.5 us by the host of a published server" in told      # with torch.compile, too
 
 
 @pytest.mark.parametrize("keys", [DEEPSEEK | LOW_LATENCY, DEEPSEEK])

@@ -10,7 +10,7 @@ from support import pairs, row_cases
 ELSEWHERE = (
     r"unknown key", r'expected none with "sglang": ', r"engine\.lora\.",                # the keys of a scheduler
 
-    r"engine\.(prefix_match_unit|speculative|vllm_version|encoder): .*(layers|enable_prefix|0\.10)",
+    r"engine\.(prefix_match_unit|speculative|vllm_version|encoder): .*(layers|states|enable_prefix|0\.10)",
     r"topology: .* (but .* has|is not divisible)",                                      # facts of the model
     r"kv_tiers\.secondary: levels below host memory are not built",
     r"encoders of their own are those of vLLM", r'pool "e" encodes for this one', r"the power draw of encoders",

@@ -1,6 +1,6 @@
 """As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
 from support.every_key import ABSENT, acts, refuses
-from support.every_key_sections import MOVES, PLANNED, SCALES, SLOW, TIERS
+from support.every_key_sections import MOVES, PLANNED, SCALES, SLOW, TIERS, WITH_TOWER
 from support.every_key_workloads import DRAWN_WORKLOADS, of_files
 
 TIGHT = {"engine__num_gpu_blocks": 22}
@@ -97,6 +97,11 @@ SCHEDULERS = {
         "long_prefill_token_threshold_adaptive": acts(False, True, engine__long_prefill_token_threshold=16),
         "policy": acts("fcfs", "priority"), "scheduler_reserve_full_isl": acts(True, False, **CHUNKED),
         "kv_cache_memory_bytes": acts(2**28, 2**33, **PLANNED),
+        "language_model_only": acts(False, True, "memory", **WITH_TOWER),
+        "skip_mm_profiling": acts(False, True, "memory", **WITH_TOWER),
+        "limit_mm_per_prompt.image": acts(999, 0, "memory", **WITH_TOWER),
+        "limit_mm_per_prompt.video": acts(999, 0, "memory", **WITH_TOWER | {
+            "model__name": "qwen2-vl-7b", "engine__max_model_len": 32_768}),
         "watermark": acts(0.0, 0.5, **TIGHT), "async_scheduling": acts(False, True),
         "vllm_version": acts("0.10", "0.32", **CHUNKED), "task": acts("generate", "pooling"),
         "prefill_schedule_interval": acts(1, 5, engine__vllm_version="0.33", topology__replicas=1),

@@ -104,11 +104,6 @@ GENERAL = {
     "engine.allow_long_max_model_len": refuses(
         False, "expected at most 8192", **MODELLED | {"model__name": "llama-3-8b", "engine__max_model_len": 9000}),
     "engine.block_size": acts(16, 8),
-    "engine.language_model_only": acts(False, True, "memory", **WITH_TOWER),
-    "engine.skip_mm_profiling": acts(False, True, "memory", **WITH_TOWER),
-    "engine.limit_mm_per_prompt.image": acts(999, 0, "memory", **WITH_TOWER),
-    "engine.limit_mm_per_prompt.video": acts(999, 0, "memory", **WITH_TOWER | {
-        "model__name": "qwen2-vl-7b", "engine__max_model_len": 32_768}),
     "engine.num_gpu_blocks": acts(30, 60),
     "engine.gpu_memory_utilization": acts(0.75, 0.9, **MODELLED | {
         "model__name": "llama-3.1-8b", "hardware__name": "l4", "engine__num_gpu_blocks": ABSENT,

@@ -27,7 +27,7 @@ TAKEN = (
     "mamba_full_memory_ratio", "max_mamba_cache_size", "mamba_ssm_dtype", "disable_hybrid_swa_memory",
     "radix_eviction_policy", "enable_unified_memory", "retraction_policy", "disable_cuda_graph",
     "disable_shared_experts_fusion", "tokenizer_worker_num", "kv_events_config", "enable_metrics", "quantization",
-    "ep_size", "mem_fraction_static", "prefill_decode_interval", "scheduler_recv_interval")
+    "ep_size", "mem_fraction_static", "prefill_decode_interval")
 # Kernels of experts that do not take the shared expert as one more.
 SEPARATE_RUNNERS = ("lora_triton", "lora_cutedsl", "lora_marlin", "flashinfer_cutedsl", "flashinfer_trtllm",
                     "experimental_sgl_trtllm", "flashinfer_trtllm_routed")
@@ -60,6 +60,8 @@ def resolve(question: Question, read_config: Callable[[str], list[str]] | None =
     for key in TAKEN:
         work.set(key, work.flag(key), *(("flag", f"--{key.replace('_', '-')}") if key in given else
                                         ("engine", "its default")))
+    if "scheduler_recv_interval" in given:
+        work.set("scheduler_recv_interval", given["scheduler_recv_interval"], "flag", "--scheduler-recv-interval")
     _resolve_ranks(work, checkpoint)
     _resolve_cache(work)
     _resolve_role(work)
