@@ -4,6 +4,7 @@ import pytest
 from simulator.domain import layer_spec
 from simulator.domain.layers.csa_hca import CompressedAttention
 from simulator.domain.layers.embeddings import NgramEmbedding, PerLayerEmbedding
+from simulator.domain.layers.encoder import EncoderAttention
 from simulator.domain.layers.gated_delta_net import GatedDeltaNet
 from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.kda import KimiDeltaAttention
@@ -34,7 +35,8 @@ STATES = (GatedDeltaNet(num_key_heads=4, num_value_heads=8, key_head_dim=16, val
           Mamba1(inner_size=128, state_size=16, step_rank=8, conv_kernel=4),
           KimiDeltaAttention(num_heads=8, head_dim=16, conv_kernel=4, forget_rank=16, state_dtype="bfloat16"),
           ShortConvolution(width=64, conv_kernel=3))
-MIXERS = (PLAIN, LATENT, SPARSE, BLOCKS, COMPRESSED, *STATES)
+ENCODER = EncoderAttention(num_heads=8, num_kv_heads=8, head_dim=16)
+MIXERS = (PLAIN, ENCODER, LATENT, SPARSE, BLOCKS, COMPRESSED, *STATES)
 WINDOW = SlidingAttention(window=64, num_kv_heads=2)
 
 

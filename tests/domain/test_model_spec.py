@@ -133,7 +133,7 @@ def test_layers_of_mixed_models():
 def test_layers_and_the_rest_add_up_to_the_model(name):
     spec = load_model(name)
     outside = spec.embedding_parameters + spec.lm_head_parameters + spec.norm_parameters * (1 + spec.embedding_norm)
-    outside += spec.position_parameters + spec.around_head_parameters
+    outside += spec.position_parameters + spec.around_head_parameters + spec.pooler_parameters
     outside += sum(part.num_parameters(spec.hidden_size) for part in spec.embeddings)
 
     assert sum(map(spec.layer_parameters, range(spec.num_layers))) + outside == spec.num_parameters

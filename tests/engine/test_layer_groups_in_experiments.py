@@ -249,8 +249,6 @@ def test_groups_can_be_given_without_a_model(tmp_path):
      "of linear attention"),
     ({"engine.vllm_version": "0.10"},
      'engine.vllm_version: expected "0.32" or "0.33", or disable_hybrid_kv_cache_manager = true'),
-    (QWEN | {"engine.speculative": {"num_tokens": 2}},
-     "engine.speculative: expected none: the states that layers of linear"),
     ({"engine.kv_cache_groups": [{"kind": "full_attention"}], **WHOLE}, "expected false beside kv_cache_groups"),
     ({"engine.kv_cache_groups": [{"kind": "chunked_attention", "window": 64}, {"kind": "full_attention",
                                                                                "block_size": 32}]},

@@ -38,7 +38,8 @@ def told(result):
 
 # r0 runs on the decode replica, which has room for it alone, for 800 iterations of 50.01 ms and something for context:
 # 40 s and more. r1 waits there.
-FULL = {"trace": ONE.replace(",3", ",800") + "0.001,1024,3\n", "latency__base_us": 50_000.0, "pools": [
+FULL = {"trace": ONE.replace(",3", ",800") + "0.001,1024,3\n", "latency__base_us": 50_000.0,
+        "engine__max_model_len": 1900, "pools": [
     {"name": "p", "role": "prefill"}, {"name": "d", "role": "decode", "engine": {"num_gpu_blocks": 120}}]}
 
 
@@ -96,7 +97,7 @@ def test_the_block_of_a_token_that_does_not_come_is_used(run, first_token, promp
     trace = (f"arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n0,{prompt},40,s:512/a:{own}\n"
              f"90,{prompt},40,s:512/b:{own}\n")
     result = run(trace, kv_transfer__answer_hop_us=40e6, kv_transfer__failure_policy="recompute",
-                 kv_transfer__first_token=first_token, pools=[
+                 kv_transfer__first_token=first_token, engine__max_model_len=1072, pools=[
                      {"name": "p", "role": "prefill"},
                      {"name": "d", "role": "decode", "engine": {"num_gpu_blocks": blocks + 1}}])
 
@@ -116,7 +117,7 @@ def test_a_read_that_runs_when_the_lease_runs_out_fails_when_it_ends(run, policy
 
 def test_blocks_are_free_when_the_lease_runs_out(run):
     # 65 usable blocks: the second prompt waits for those of the first, which nobody reads for 30 s.
-    result = run(ONE + "0.001,1024,3\n", kv_transfer__answer_hop_us=40e6, pools=[
+    result = run(ONE + "0.001,1024,3\n", kv_transfer__answer_hop_us=40e6, engine__max_model_len=1040, pools=[
         {"name": "p", "role": "prefill", "engine": {"num_gpu_blocks": 66}}, {"name": "d", "role": "decode"}])
 
     assert ms(result.requests["scheduled_ns"]) == [0, 30_025.49]
@@ -125,7 +126,7 @@ def test_blocks_are_free_when_the_lease_runs_out(run):
 def test_a_client_that_gives_up_frees_the_blocks(run):
     # r0 gives up at 10 s on its way to the decode replica. r1 has waited for its blocks.
     trace = "arrived_at,num_prefill_tokens,num_decode_tokens,deadline_s\n0,1024,3,10\n0.001,1024,3,\n"
-    result = run(trace, kv_transfer__answer_hop_us=40e6, pools=[
+    result = run(trace, kv_transfer__answer_hop_us=40e6, engine__max_model_len=1040, pools=[
         {"name": "p", "role": "prefill", "engine": {"num_gpu_blocks": 66}}, {"name": "d", "role": "decode"}])
 
     assert ms(result.requests["scheduled_ns"]) == [0, 10_000]

@@ -91,6 +91,7 @@ ELSEWHERE = {
     **{f"engine.experts.{key}": "with data_parallel alone: tests/latency/test_uneven_experts.py" for key in (
         "all2all_backend", "dbo.enabled", "dbo.decode_token_threshold", "dbo.prefill_token_threshold", "dbo.comm_sms",
         "dbo.num_sms")},
+    "latency.residual": "a file: tests/latency/test_residual.py",
     **{f"latency.{key}": "the same in all pools: tests/test_uncertainty.py" for key in (
         "uncertainty", "uncertainty_replications", "uncertainty_share")},
     "engine.allow_long_max_model_len": "of a model's own maximum",

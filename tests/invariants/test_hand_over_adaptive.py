@@ -13,6 +13,7 @@ from simulator.engine.hand_over.plan import Pair, Port
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.llumnix.router import Llumnix, LlumnixParameters
 from support.hand_over import TOKEN_BYTES, random_case, serve
+from support.llumnix_faces import counted
 
 DATA = Path(__file__).parents[2] / "configs" / "data"
 IN_FLIGHT = ("in_flight", "in_flight_prefills", "in_flight_decodes", "in_flight_prefill_tokens",
@@ -49,7 +50,7 @@ def assert_accounts_close(outcome):
     assert outcome.cluster.gateways[1].router.scheduler is router
     assert not any(router.candidates.array[name].any() for name in IN_FLIGHT)
     router.leg_counts.check()
-    assert set(router.leg_counts.counted()) == {(0, 0)}
+    assert set(counted(router.leg_counts)) == {(0, 0)}
 
 
 @pytest.mark.slow
@@ -96,10 +97,10 @@ class Counting:
         self.cluster, self.most = None, 0
 
     def scheduled(self, _):
-        counted = self.cluster.gateways[0].router.leg_counts.counted()
+        found = counted(self.cluster.gateways[0].router.leg_counts)
         fleet = self.cluster.fleet
         prompts = fleet.workload.requests["prompt_tokens"]
-        for replica, (count, tokens) in zip(self.cluster.replicas, counted, strict=True):
+        for replica, (count, tokens) in zip(self.cluster.replicas, found, strict=True):
             rows = [row for row in [*replica.scheduler.running_rows(), *replica.scheduler.waiting.rows()]
                     if row >= fleet.num_clients]
             assert (count, tokens) == (len(rows), prompts[rows].sum())

@@ -185,9 +185,13 @@ class LegsFace:
 
     def counted(self):
         """Return (requests, tokens) that each replica has now."""
-        cdef LegCounts counts = self.counts
-        counts.count()
-        return [(counts.seen[i].requests, counts.seen[i].tokens) for i in range(counts._num_replicas)]
+        return counted(self.counts)
+
+
+def counted(LegCounts counts):
+    """Return (requests, tokens) that each replica has now."""
+    counts.count()
+    return [(counts.seen[i].requests, counts.seen[i].tokens) for i in range(counts._num_replicas)]
 
 
 def dispatch(Dispatcher dispatcher, mode, stage, row, prompt_tokens):

@@ -285,7 +285,7 @@ def _say_sglang(keyed: Keyed, answer: Answer) -> None:
     values = answer.values
     keyed.keys["engine.scheduler"] = ("sglang", "")
     for key, place in PLACES_OF_SGLANG.items():
-        if values[place] is not False:
+        if values.get(place, False) is not False:
             _say(keyed, key, answer, place)
         _take(keyed, answer, place, key)
     keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], _comment(
