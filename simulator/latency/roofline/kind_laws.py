@@ -105,15 +105,19 @@ def kind_error(kind: str, phase: str, generation: str) -> LeftOut | None:
 
 
 def kind_note(part, generation: str) -> str | None:
-    """Return the errors of the law of a mixer as a sentence; None: it has no law."""
+    """Return the errors of the price of a mixer as a sentence; None: no table was compared with it."""
     kind = kind_of(part)
     law, error = kind_law(generation, kind), kinds().errors.get(kind)
+    if error is None:
+        return None
     column = _column(generation, kind)
-    texts = [f"{name} {getattr(error, phase)[column if getattr(law, phase) else BY_SHARE]:.0%}"
-             + ("" if getattr(law, phase) else " by one share of peak")
-             for name, phase in (("prompts", "prefill"), ("decodes", "decode")) if error and getattr(error, phase)]
-    return (f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: "
-            + ", ".join(texts)) if law != NONE else None
+    texts = ", ".join(
+        f"{name} {getattr(error, phase)[column if getattr(law, phase) else BY_SHARE]:.0%}"
+        + (" by one share of peak" if law != NONE and getattr(law, phase) is None else "")
+        for name, phase in (("prompts", "prefill"), ("decodes", "decode")) if getattr(error, phase))
+    if law == NONE:
+        return f"{OF_TITLES[kind]} takes one share of peak, mean errors by tables of single operators: {texts}"
+    return (f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: {texts}")
 
 
 def _column(generation: str, kind: str) -> int:
