@@ -85,7 +85,7 @@ def folder(tmp_path):
     ("capacity a_chat.toml --vary topology.rep", ["topology.replicas"]),
     ("profile-layers llama-3.3-7", ["llama-3.3-70b"]),
     ("profile-layers llama-3.3-70b h200", ["h200-sxm-141gb"]),
-    ("profile-layers --node dgx-h", ["dgx-h100"]),
+    ("profile-layers --node dgx-h", ["dgx-h100", "dgx-h100-superpod"]),
     ("score --backend roof", ["roofline"]),
     ("completion z", ["zsh"])])
 def test_bash_offers_what_may_stand_there(words, offered, folder, scripts):

@@ -24,4 +24,3 @@ def memory_notes(site) -> tuple[str, ...]:
         notes.append(f"{plan.encoder_bytes / GB:.1f} GB for the encoder's profile run follow from the shape of its "
                      f"tower alone, and decide over {cache}")
     return tuple(f"memory: {note}" for note in notes)
-

@@ -16,13 +16,13 @@ LOW_LATENCY_TOKENS = 256
 
 def activation_bytes(deployment: Deployment, layers: range, max_num_batched_tokens: int, max_num_seqs: int,
                      reserve: MemoryReserve) -> tuple[float, float]:
-    """Return the peak of activations, of the forward pass or of sampling, and the bytes that stay.
+    """Return the peak of activations, and the bytes that stay.
 
-    Workspaces of experts and the sampler's counts stay. Forward: tokens x (residual + hidden state + the widest layer
-    part) elements. Sampling: the hidden states of all tokens stay while the logits of `max_num_seqs` rows are
-    processed, if the stage has the head. A pipeline stage holds its input and, unless it is the last, its output.
-    vLLM's profile run provokes this peak (GPUModelRunner.profile_run); it counts tensors and leaves out the allocator's
-    slack.
+    The peak is that of the forward pass or of sampling; workspaces of experts and the sampler's counts stay. Forward:
+    tokens x (residual + hidden state + the widest layer part) elements. Sampling: the hidden states of all tokens stay
+    while the logits of `max_num_seqs` rows are processed, if the stage has the head. A pipeline stage holds its input
+    and, unless it is the last, its output. vLLM's profile run provokes this peak (GPUModelRunner.profile_run); it
+    counts tensors and leaves out the allocator's slack.
     """
     model, element, tokens = deployment.model, deployment.activation_bytes, max_num_batched_tokens
     rows, is_last = min(max_num_seqs, tokens), layers.stop == model.num_layers

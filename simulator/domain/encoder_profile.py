@@ -54,7 +54,9 @@ NOTHING = EncoderPeak()
 
 
 def encoder_peak(deployment: Deployment, limits: ItemLimits, batch: tuple[int, int], max_model_len: int) -> EncoderPeak:
-    """Return the memory of encoding the items of the profile run; nothing: the model has no tower of known shape.
+    """Return the memory of encoding the items of the profile run.
+
+    Nothing, if the model has no tower of known shape.
 
     Of each patch there are its pixels, the residual, the normed input of a part, and the widest part: q, k, v and the
     output of attention, or both sides of an MLP's activation. Heads and MLPs are divided among tensor-parallel ranks,
@@ -77,7 +79,7 @@ def encoder_peak(deployment: Deployment, limits: ItemLimits, batch: tuple[int, i
 
 
 def largest_item(tower: Tower, limits: ItemLimits, max_model_len: int) -> tuple[media.Encoded, int]:
-    """Return the item with most tokens of a prompt, and how many of its kind a prompt may have."""
+    """Return the item with most tokens, and how many of its kind a prompt may have."""
     found = []
     if limits.images:
         found.append((media.image(tower, *_image_sides(tower)), limits.images))

@@ -6,7 +6,6 @@ Source: sglang 0.5.9, managers/scheduler_recv_skipper.py; 0.5.23, managers/sched
 weights: environ.py, SGLANG_SCHEDULER_RECV_SKIPPER_WEIGHT_*. A server without work makes passes all the time, so that it
 reads at once.
 """
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 cimport cython
 

@@ -96,7 +96,7 @@ WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not buil
 
 
 class ItemParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Items that a prompt may have, [engine.limit_mm_per_prompt], as vLLM's --limit-mm-per-prompt has them.
+    """Items that a prompt may have, as vLLM's --limit-mm-per-prompt has them.
 
     Without images and videos the encoder is not loaded. The profile run before KV blocks are counted encodes as many of
     the largest as its budget has room for.

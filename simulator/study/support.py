@@ -109,7 +109,8 @@ def _experiment(model: dict[str, str], spec: Any, card: str, backend: str) -> An
         ranks *= 2
     data = {"name": "support", "model": dict(model), "hardware": {"name": card}, "latency": {"backend": backend},
             "topology": {"tensor_parallel": ranks},
-            "engine": {"max_model_len": 1024, "num_gpu_blocks": 1000} | ({} if spec.has_head else {"task": "pooling"}),
+            "engine": {"max_model_len": min(1024, spec.max_position_embeddings), "num_gpu_blocks": 1000} | (
+                {} if spec.has_head else {"task": "pooling"}),
             "workload": {"type": "synthetic", "num_requests": 1, "arrival": {"process": "poisson", "rate_per_s": 1.0},
                          "prompt_tokens": {"distribution": "constant", "tokens": 1},
                          "output_tokens": {"distribution": "constant", "tokens": int(spec.has_head)}}}

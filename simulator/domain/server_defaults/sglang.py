@@ -108,7 +108,7 @@ def static_share(card: Card, reserved: float) -> float:
 
 
 def image_factor(num_layers: int, width: int) -> float:
-    """Return the factor of mem_fraction_static of a server that takes images, by its tower."""
+    """Return the factor of mem_fraction_static of a server with this tower."""
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (num_layers * width**2 / VIT_LARGE - 1.0)))
 
 

@@ -7,7 +7,9 @@ from simulator.kv.hybrid.layer_kind cimport LayerKind, Search
 
 @cython.final
 cdef class FullAttention(LayerKind):
-    """A hit is the run of blocks from the beginning; parameters as those of LayerKind, cut : see layer_kind.pxd.
+    """A hit is the run of blocks from the beginning.
+
+    Parameters as those of LayerKind; cut : see layer_kind.pxd.
 
     A hit that may end inside a block includes the longest cached beginning of the first block that is not cached whole.
     """

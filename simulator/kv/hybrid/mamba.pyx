@@ -70,7 +70,10 @@ cdef class AlignedState(LayerKind):
 
 @cython.final
 cdef class EndlessState(LayerKind):
-    """One block per sequence, never found by others; it fits the longest text. `drafts` as above."""
+    """One block per sequence, never found by others; it fits the longest text.
+
+    drafts : as above.
+    """
 
     def __cinit__(self, int32_t block_size, int32_t unit, groups, int32_t drafts=0):
         self.takes_blocks, self.drafts = False, drafts

@@ -105,7 +105,7 @@ def kind_error(kind: str, phase: str, generation: str) -> LeftOut | None:
 
 
 def kind_note(part, generation: str) -> str | None:
-    """Return the errors of the price of a mixer as a sentence; None: no table was compared with it."""
+    """Return the errors of a mixer's price as a sentence; None: no table holds it."""
     kind = kind_of(part)
     law, error = kind_law(generation, kind), kinds().errors.get(kind)
     if error is None:

@@ -16,7 +16,6 @@ from simulator.domain.replica_state cimport DECODE, NEUTRAL, PREFILL
 from simulator.domain.request cimport RUNNING, WAITING
 
 
-
 cdef class Dispatches:
     """A store of dispatches of `num_rows` requests to `num_replicas` replicas."""
 
