@@ -85,7 +85,7 @@ CASES = (
     *(transfer("sglang") | {"engine.scheduler": "sglang", f"engine.{key}": value} for key, value in (
         ("max_queued_requests", 4), ("enable_mixed_chunk", True), ("prefill_decode_interval", 2),
         ("scheduler_recv_interval", 2))),
-    RANKS | {"engine.scheduler": "sglang", "engine.scheduler_recv_interval": 2},
+    LOCK_STEP | {"engine.scheduler": "sglang", "engine.scheduler_recv_interval": 2},
     WHOLE_BESIDE | {"engine.scheduler": "sglang", "kv_transfer": {"protocol": "sglang"} | MOVES},
     transfer("sglang", noticed_at="end") | {"engine.scheduler": "sglang"},
     transfer("nixl", noticed_at="end") | TIERS | {"engine.async_scheduling": False},
