@@ -349,12 +349,14 @@ def _num_blocks(kv_cache_bytes: float, block_bytes: float) -> int:
 
 def _no_block(deployment: Deployment, result: MemoryPlan) -> str:
     count = result.num_accelerators
-    reserved = result.workspace_bytes if result.share.of != "static" else result.state_bytes
+    states = result.state_bytes if result.share.of != "static" else 0.0
+    reserved = result.workspace_bytes - states if result.share.of != "static" else result.state_bytes
     drafter = f"those of the drafter {result.drafter_bytes * count / GB:.1f} GB, " * (result.drafter_bytes > 0)
     drafter += f"those of adapters {result.adapter_bytes * count / GB:.1f} GB, " * (result.adapter_bytes > 0)
     return (f"{deployment.model.name}: weights need {result.weights_bytes * count / GB:.1f} GB, {drafter}"
             f"{_budget(result)} leave {result.budget_bytes * count / GB:.1f} GB, "
-            f"activations and other reserves take {reserved * count / GB:.1f} GB: "
+            + f"recurrent states of all sequences take {states * count / GB:.1f} GB, " * (states > 0)
+            + f"activations and other reserves take {reserved * count / GB:.1f} GB: "
             f"no room for one KV block of {result.block_bytes * count / 1e6:.1f} MB per {result.block_size} tokens")
 
 
@@ -398,6 +400,10 @@ def _advice(deployment: Deployment, limits: EngineLimits, reserve: MemoryReserve
         if dtype_bytes(dtype) < deployment.matrix_bytes and _fits(smaller, limits, reserve):
             options.append(f"dtype = {dtype}")
             break
+    halves = (limits.max_num_seqs >> shift for shift in range(1, limits.max_num_seqs.bit_length()))
+    fewer = next((each for each in halves if _fits(deployment, replace(limits, max_num_seqs=each), reserve)), None)
+    if fewer is not None:
+        options.append(f"at most {fewer} sequences at a time")
     return f"; use {' or '.join(options)}" if options else ""
 
 

@@ -85,6 +85,17 @@ def test_recurrent_state_is_kept_for_all_sequences():
     assert small(10_000_000, RECURRENT).state_bytes == 22_528
 
 
+def test_states_of_fewer_sequences_may_fit():
+    # room for 6 states of 2,816 bytes; of 4 sequences 5,632 bytes are left, two blocks of 16 x 128
+    large = small(10_000_000, RECURRENT)
+    memory_bytes = large.weights_bytes + large.activation_bytes + 6 * 2816
+    told = "recurrent states of all sequences take 0.0 GB, .* or at most 4 sequences at a time"
+
+    accelerator = replace(ACCELERATOR, memory_bytes=memory_bytes)
+    with pytest.raises(DoesNotFit, match=told):
+        plan(deploy(RECURRENT, accelerator=accelerator), 16, 16, 1000, 8, NO_RESERVE)
+
+
 def test_each_data_parallel_rank_has_blocks_of_its_own():
     one, two = small(10_000_000), small(10_000_000, data_parallel=2)
 
