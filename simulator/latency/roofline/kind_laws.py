@@ -41,7 +41,8 @@ class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class KindLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The laws of a kind.
 
-    None: on accelerators left out they were no better than one share of peak.
+    None: not in use, since it was no better than one share of peak on accelerators left out, or far from the other
+    phase for one token behind a prefix (NOT_USED in tools/derive_kinds.py).
     """
 
     prefill: PhaseLaw | None = None
@@ -117,7 +118,7 @@ def kind_note(part, generation: str) -> str | None:
         for name, phase in (("prompts", "prefill"), ("decodes", "decode")) if getattr(error, phase))
     if law == NONE:
         return f"{OF_TITLES[kind]} takes one share of peak, mean errors by tables of single operators: {texts}"
-    return (f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: {texts}")
+    return f"{OF_TITLES[kind]} has laws of tables of single operators, mean errors on accelerators left out: {texts}"
 
 
 def _column(generation: str, kind: str) -> int:
