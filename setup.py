@@ -46,7 +46,7 @@ MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
     # Python's own flags ask for -g: a third of gcc's time. gcc takes small functions with several callers into these
     # only up to limits: without, the loop has 4 % fewer instructions. clang knows no such limits.
     "release": ({}, [], ["-O3", "-finline-limit=2000", "--param", "inline-unit-growth=100", "-g0", *TRACEBACK], []),
-    "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG"], []),
+    "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g1", "-UNDEBUG"], []),
     "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
     "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
 }

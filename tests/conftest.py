@@ -32,9 +32,10 @@ def pytest_runtestloop():
 
 @pytest.hookimpl(tryfirst=True)         # before -m is heeded
 def pytest_collection_modifyitems(items):
-    from support.samples import leave_to_ci
+    from support.samples import leave_to_checks, leave_to_ci
 
     leave_to_ci(items)
+    leave_to_checks(items)
 
 
 @pytest.hookimpl(wrapper=True)

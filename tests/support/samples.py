@@ -13,6 +13,8 @@ from support.goldens import GOLDENS
 
 FEW = 10
 GROUP = 10
+TESTS = Path(__file__).resolve().parents[1]
+ROOMS = frozenset((TESTS.parent / ".ci/rooms").read_text().split())
 LIKE = (int, PosixPath, WindowsPath)        # types of values that may stand for each other
 
 
@@ -25,6 +27,15 @@ def leave_to_ci(items):
         if len(samples) > FEW:
             for number in further([values_of(sample) for sample in samples]):
                 samples[number].add_marker(pytest.mark.ci)
+
+
+def leave_to_checks(items):
+    """Mark as `checked` the tests that .ci/checked runs in a build with run-time checks."""
+    depth, paths = len(TESTS.parts), {item.path for item in items}
+    checked = {path for path in paths if path.parts[:depth] == TESTS.parts and path.parts[depth] in ROOMS}
+    for item in items:
+        if item.path in checked and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.checked)
 
 
 def values_of(item):
