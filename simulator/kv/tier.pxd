@@ -126,8 +126,5 @@ cdef class KVTier:
     cdef bint may_lag(self) noexcept nogil
     cdef int catch_up(self, const int64_t* ends_ns, int32_t count, int32_t behind, int64_t* num_done) except -1 nogil
 
-    # Its answers may change though no request arrives, leaves or is admitted.
-    cdef bint may_change(self) noexcept nogil
-
     # The replica has failed: copies in flight are cancelled, KV in host memory is lost.
     cdef int fail(self) except -1 nogil

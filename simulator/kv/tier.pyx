@@ -94,9 +94,6 @@ cdef class KVTier:
     cdef int catch_up(self, const int64_t* ends_ns, int32_t count, int32_t behind, int64_t* num_done) except -1 nogil:
         return 0
 
-    cdef bint may_change(self) noexcept nogil:
-        return False
-
     cdef int fail(self) except -1 nogil:
         return 0
 

@@ -224,6 +224,23 @@ def test_paths_that_begin_with_a_dot_lie_beside_the_data_set(write, tmp_path):
     assert found.says.backends["aicb"] == {"path": str(folder / "tables"), "other": [str(folder / "a"), "b"]}
 
 
+@pytest.mark.parametrize(("column", "framework", "version", "expected"), [
+    ("version", "vllm", "0.16.0", "0.16.0"), ("vllm_version", "", "0.18.0", "0.18.0"), ("version", "vllm", "", None),
+    ("version", "vllm", "nightly-dev-20260216", None), ("version", "sglang", "0.5.9", None)])
+def test_release_of_a_vllm_server_chooses_its_kernels(write, tmp_path, column, framework, version, expected):
+    write(head=f"{HEAD},framework,{column}", points=[f"{POINTS[0]},{framework},{version}"])
+    data_set, = open_all([tmp_path / "sets"], tmp_path)
+    case, = data_set.cases()
+
+    assert case.backends.get("operators", {}).get("engine_version") == expected
+
+
+def test_release_of_a_server_is_told_to_operators_alone(write, tmp_path):
+    write(head=f"{HEAD},framework,version", points=[f"{POINTS[0]},vllm,0.16.0"])
+
+    assert score(tmp_path, "--backend", "linear")[1]["rows"][0]["status"] == "ok"
+
+
 def test_each_price_is_taken_away_in_turn(write, tmp_path, monkeypatch):
     monkeypatch.setattr(ablation, "BACKEND", "linear")          # TTFT and TPOT of 10 ms, or 12
     write()

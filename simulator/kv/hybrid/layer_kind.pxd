@@ -50,7 +50,6 @@ cdef class Search:
     cdef int32_t row
     cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as computed
     cdef int32_t _num_hashes
-    cdef int32_t _room_hashes
     cdef int32_t _room
     cdef int32_t _num_public    # of the chain: text that others may share
     cdef Cursor _cursor         # behind the last hash of shared text

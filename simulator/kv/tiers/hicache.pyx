@@ -257,9 +257,6 @@ cdef class HicacheTier(KVTier):
         # A pass that evicts waits for the copies of write_back.
         return not self._writes_back and self._tree.num_backups == 0
 
-    cdef bint may_change(self) noexcept nogil:
-        return self.next_end_ns() < NEVER_NS
-
     cdef int fail(self) except -1 nogil:
         cdef int32_t i
         self.entered.size = 0

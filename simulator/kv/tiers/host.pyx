@@ -110,9 +110,6 @@ cdef class HostTier(KVTier):
             i += 1
         return 0
 
-    cdef bint may_change(self) noexcept nogil:
-        return not self.copying.is_idle()
-
     # ---- the debug face
 
     cdef int _note_refusal(self) except -1 nogil:

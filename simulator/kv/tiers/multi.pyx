@@ -118,9 +118,6 @@ cdef class MultiTier(KVTier):
     cdef bint is_quiet(self) noexcept nogil:
         return self.first.is_quiet() and self.second.is_quiet()
 
-    cdef bint may_change(self) noexcept nogil:
-        return self.first.may_change() or self.second.may_change()
-
     # ---- requests that leave
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:

@@ -655,9 +655,6 @@ cdef class OffloadingTier(HostTier):
         return (self.chain is None and self.kv.fences.size == 0 and self.table.log is None
                 and self._leaving.size == 0 and self.copying.num_loading == 0)
 
-    cdef bint may_change(self) noexcept nogil:
-        return not self.copying.is_idle() or (self.chain is not None and not self.chain.is_idle())
-
     cdef int fail(self) except -1 nogil:
         self.copying.cancel()
         self._leaving.size = self._num_left = 0

@@ -19,6 +19,7 @@ class Case(msgspec.Struct, frozen=True):
     arrivals_ns : int64 (n,), arrival times, in place of the trace's; None: the experiment's.
     lengths : int64 (n, 2), tokens of prompt and output that the trace must have; None: not checked.
     request_ids : names of the requests, where they were measured one by one.
+    backends : backend -> keys of [latency] under it, laid over those of the data set.
     """
 
     label: str
@@ -28,3 +29,4 @@ class Case(msgspec.Struct, frozen=True):
     arrivals_ns: np.ndarray | None = None
     lengths: np.ndarray | None = None
     request_ids: tuple[str, ...] = ()
+    backends: Mapping[str, Mapping[str, Any]] = {}

@@ -91,7 +91,8 @@ def _case(row: dict, parameters: Parameters, prefixes: dict[str, str], fault) ->
         return None
     published = {name: {metric: {"mean": value} for metric, value in _means(row, prefix, fault).items()}
                  for name, prefix in prefixes.items()}
-    return Case(texts["id"], _tables(row, counts, parameters, fault), measured, published)
+    backends = deployed.backends_of(row, deployed.framework_of(row, fault))
+    return Case(texts["id"], _tables(row, counts, parameters, fault), measured, published, backends=backends)
 
 
 def _tables(row: dict, counts: dict[str, int], parameters: Parameters, fault) -> dict:

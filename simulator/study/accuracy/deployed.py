@@ -3,6 +3,7 @@
 Columns, all optional; an empty cell leaves the engine's default:
 
 - framework: vllm, sglang or trtllm, which chooses the scheduler; absent: the data set's, by default vllm.
+- version, or vllm_version: of vLLM, a release, which chooses the kernels that `operators` prices.
 - gpu_memory_utilization: the engine's share of memory under that engine's own name for it.
 - options under the names of keys of [engine]; cuda_graph_mode, cuda_graph_backend_prefill: graphs.
 - mode = disaggregated: replicas and parallel sizes of two pools, prefill_* and decode_*.
@@ -10,6 +11,7 @@ Columns, all optional; an empty cell leaves the engine's default:
 A pool with data-parallel attention, and a server of TensorRT-LLM with two pools, has no scheduler here that moves KV:
 with `stand_in` of the reader, vLLM's scheduler and NIXL replay them.
 """
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +23,7 @@ OPTIONS = {"vllm": ("max_num_batched_tokens",),
            "sglang": ("chunked_prefill_size", "max_prefill_tokens", "scheduler_recv_interval"),
            "trtllm": ("max_batch_size", "max_num_tokens")}
 PAGES = {"sglang": 1, "trtllm": 32}
+RELEASE = re.compile(r"\d+\.\d+\.\d+")
 ROLES = ("prefill", "decode")
 SIZES = ("replicas", "tensor_parallel", "data_parallel", "expert_parallel")
 
@@ -63,6 +66,14 @@ def engine_of(row: Mapping[str, str], framework: str, most_running: int, stands_
         if row.get("cuda_graph_mode"):
             engine["cuda_graphs"] = {"mode": row["cuda_graph_mode"]}
     return engine
+
+
+def backends_of(row: Mapping[str, str], framework: str) -> dict[str, dict[str, Any]]:
+    """Return backend -> keys of [latency] that the engine's version decides."""
+    version = row.get("version") or row.get("vllm_version") or ""
+    if framework == "vllm" and RELEASE.fullmatch(version):
+        return {"operators": {"engine_version": version}}
+    return {}
 
 
 def pools_of(row: Mapping[str, str], framework: str, stands_in: bool, fault: Callable[[str], None]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _layers(data_set: Opened, case: Case, ways: Ways) -> Layers:
     says = data_set.says
     source = Source(f"{data_set.place}: {case.label}", data_set.root)
     layers = Layers(source)
-    latency = {"backend": ways.backend, **says.backends.get(ways.backend, {})}
+    latency = {"backend": ways.backend, **says.backends.get(ways.backend, {}), **case.backends.get(ways.backend, {})}
     for tables in (says.experiment, case.tables, {"name": says.name, "latency": latency}):
         layers.add(tables, source)
     add_overrides(layers, ways.overrides, "--set")
