@@ -26,6 +26,7 @@ def _graphs(place: Place) -> str | None:
 # [engine]
 INTERVAL = Feature("intervals between prompts", "engine.prefill_schedule_interval", 1)
 RECV_INTERVAL = Feature("passes of SGLang that read no requests", "engine.scheduler_recv_interval", 1)
+BATCH_WAIT = Feature("prompts of TensorRT-LLM that wait for others", "engine.batch_wait_timeout_iters", 0)
 
 # [topology]
 PIPELINE = Feature("pipeline stages", "topology.pipeline_parallel", 1)

@@ -13,13 +13,14 @@ The batch has at most `max_num_tokens`. Each generating request gets a token; th
 `enable_chunked_context` in chunks, if not all fit whole. FIRST_COME_FIRST_SERVED gives the first prompt all tokens that
 it can use, in whole blocks, then the next; EQUAL_PROGRESS gives a block to each prompt in turn, passing over those that
 need more tokens than are left. A prompt that begins takes the blocks of all its text. With `batching_type = "STATIC"`
-no request is added while any runs.
+no request is added while any runs. Prompts beside generating requests wait until the batch has
+`batch_wait_max_tokens_ratio` of max_num_tokens, for at most `batch_wait_timeout_iters` batches.
 
 KV blocks, of 32 tokens by default, are counted by TensorRT-LLM's rule: free_gpu_memory_fraction of the memory that
 weights and activations leave (tensorrt_llm/_torch/pyexecutor/_util.py).
 
-Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, and "Useful Runtime
-Options" of its performance tuning guide. No run of it was recorded: tests prove that these rules are kept
+Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, `_waiting_requests` of
+tensorrt_llm/_torch/pyexecutor/py_executor.py, and "Useful Runtime Options" of its performance tuning guide. No run of it was recorded: tests prove that these rules are kept
 (tests/oracle/tensorrt_llm.py). Known differences:
 
 - A prompt counts without its tokens found in the cache, and takes no block for tokens in blocks that others hold.
@@ -76,12 +77,19 @@ class TensorrtLlmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "chunks cut if not all prompts fit: those of later prompts, or all alike"))] = "FIRST_COME_FIRST_SERVED"
     batching_type: Annotated[Literal["INFLIGHT", "STATIC"], Meta(description=(
         "INFLIGHT: requests join running ones; STATIC: they begin when no request runs"))] = "INFLIGHT"
+    batch_wait_timeout_iters: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+        "most batches in a row without prompts, while their tokens are too few and others generate"))] = 0
+    batch_wait_max_tokens_ratio: Annotated[float, Meta(ge=0, le=1, description=(
+        "share of max_num_tokens that a batch with prompts has, unless batch_wait_timeout_iters batches waited"))] = 0.0
     free_gpu_memory_fraction: Annotated[float, Meta(gt=0, le=1, description=(
         "share for KV of the memory that weights and activations leave free"))] = 0.9
     cuda_graph_max_batch_size: Annotated[int, Meta(ge=0, le=2**20, description=(
         "sequences of the largest decode graph, cuda_graph_config.max_batch_size; 0: no graphs, cuda_graph_config = "
         "null, the host launches kernels one by one"))] = 128
     eager_us_per_layer: Annotated[EagerUs | None, Meta(description=EAGER_US_PER_LAYER)] = None
+
+
+BATCH_WAIT = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio")
 
 
 cdef struct Context:            # a prompt that may have a chunk in the batch
@@ -103,6 +111,10 @@ cdef class TensorrtLlm(InOrder):
     cdef bint _chunks                   # enable_chunked_context
     cdef bint _equally                  # EQUAL_PROGRESS
     cdef bint _outputs_are_prompts      # some prompt contains the output of another request
+    cdef int64_t _longest_wait          # batch_wait_timeout_iters
+    cdef int64_t _num_waited            # batches in a row that left prompts out
+    cdef double _least_tokens           # of a batch with prompts
+    cdef bint _leaves_out               # prompts of the batch formed last
     cdef Context* _contexts             # [_num_contexts] in order: prompts that run, then waiting ones that fit
     cdef int32_t _num_contexts
     cdef int32_t _num_generating        # begun requests that are not contexts
@@ -123,6 +135,8 @@ cdef class TensorrtLlm(InOrder):
         self._adds_to_running = parameters.batching_type == "INFLIGHT"
         self._equally = parameters.context_chunking_policy == "EQUAL_PROGRESS"
         self._outputs_are_prompts = context.prompts_use_outputs
+        self._longest_wait = parameters.batch_wait_timeout_iters
+        self._least_tokens = parameters.batch_wait_max_tokens_ratio * parameters.max_num_tokens
         self.waiting = WaitingQueue(context.requests, context.demands, BY_ARRIVAL)
 
     def __dealloc__(self):
@@ -155,6 +169,9 @@ cdef class TensorrtLlm(InOrder):
                                      f"{engine.block_size}, found {parameters.max_num_tokens}")
         if not parameters.enable_chunked_context and parameters.context_chunking_policy == "EQUAL_PROGRESS":
             yield "context_chunking_policy", 'goes with enable_chunked_context = true, found "EQUAL_PROGRESS"'
+        for key, other in (BATCH_WAIT, BATCH_WAIT[::-1]):
+            if getattr(parameters, key) > 0 and getattr(parameters, other) == 0:
+                yield key, f"no batch waits with {other} = 0: expected {other} above 0, or {key} = 0"
 
     def limits(self):
         """See Scheduler."""
@@ -174,7 +191,8 @@ cdef class TensorrtLlm(InOrder):
 
     cdef bint repeats(self) noexcept nogil:
         # Members take blocks that were free or reserved for them, so the head of the queue fits no better after them.
-        return self.waiting.size == 0 or self._running.size >= self.max_running or not self._outputs_are_prompts
+        return not self._leaves_out and (self.waiting.size == 0 or self._running.size >= self.max_running
+                                         or not self._outputs_are_prompts)
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         batch.start_ns = now_ns
@@ -204,6 +222,7 @@ cdef class TensorrtLlm(InOrder):
                 and (self._adds_to_running or self._running.size == 0)):
             self._add_fitting(self.kv.free_blocks - due, self._token_budget - self._num_generating)
         self._share(self._token_budget - self._num_generating)
+        self._leave_out()
         return 0
 
     cdef int32_t _last_begun(self) noexcept nogil:
@@ -323,6 +342,21 @@ cdef class TensorrtLlm(InOrder):
                     return                      # whole or not at all; no other prompt overtakes it
             self._contexts[i].chunk = tokens
             budget -= tokens
+
+    cdef void _leave_out(self) noexcept nogil:
+        """Take the chunks of contexts back if the batch has too few tokens, and has not waited long enough."""
+        cdef int64_t tokens = 0
+        cdef int32_t i
+        for i in range(self._num_contexts):
+            tokens += self._contexts[i].chunk
+        self._leaves_out = (tokens > 0 and self._num_generating > 0 and self._num_waited < self._longest_wait
+                            and self._num_generating + tokens < self._least_tokens)
+        if self._leaves_out:
+            self._num_waited += 1
+            for i in range(self._num_contexts):
+                self._contexts[i].chunk = 0
+        elif tokens > 0 and self._num_generating > 0:
+            self._num_waited = 0
 
     def check(self):
         """Raise RuntimeError unless the counted blocks of members match their texts; see Scheduler."""

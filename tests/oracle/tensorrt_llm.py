@@ -1,8 +1,9 @@
 """TensorRT-LLM's rules in plain Python, one iteration at a time: no recording of it exists.
 
-Source: cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, without prefix caching, drafts and
-beams. Who fits is looked for among all active requests in order of arrival, then what fits is put into a batch: two
-passes over lists, as upstream has them, where the engine has one over its groups.
+Source: cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp and `_waiting_requests` of
+tensorrt_llm/_torch/pyexecutor/py_executor.py, without prefix caching, drafts and beams. Who fits is looked for among
+all active requests in order of arrival, then what fits is put into a batch: two passes over lists, as upstream has
+them, where the engine has one over its groups.
 """
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class Oracle:
         self.p, self.free, self.block_size, self.max_model_len = parameters, num_blocks, block_size, max_model_len
         self.evicts = parameters.capacity_scheduler_policy == "MAX_UTILIZATION"
         self.active = []
+        self.num_waited = 0
 
     def blocks(self, tokens):
         return -(-tokens // self.block_size)
@@ -109,6 +111,12 @@ class Oracle:
                 left -= 1
         contexts = [request for request in fitting if not request.is_generating]
         chunks = self.chunks(contexts, left)
+        if batch and any(chunks):
+            too_few = len(batch) + sum(chunks) < self.p.batch_wait_max_tokens_ratio * self.p.max_num_tokens
+            if too_few and self.num_waited < self.p.batch_wait_timeout_iters:
+                self.num_waited += 1
+                return batch
+            self.num_waited = 0
         return batch | {request.row: chunk for request, chunk in zip(contexts, chunks, strict=False) if chunk}
 
     def chunks(self, contexts, left):

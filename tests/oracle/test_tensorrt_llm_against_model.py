@@ -24,7 +24,9 @@ def scene(seed, policy):
         capacity_scheduler_policy=policy, enable_chunked_context=chunked,
         context_chunking_policy=rng.choice(["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"] if chunked else [
             "FIRST_COME_FIRST_SERVED"]),
-        batching_type=rng.choice(["INFLIGHT", "INFLIGHT", "STATIC"]))
+        batching_type=rng.choice(["INFLIGHT", "INFLIGHT", "STATIC"]),
+        **rng.choice([{}, {"batch_wait_timeout_iters": rng.choice([1, 5, 20]),
+                           "batch_wait_max_tokens_ratio": rng.choice([0.2, 0.9, 1.0])}]))
     arrivals = sorted(rng.randint(0, 40) * MS + 1 for _ in range(25))
     requests = []
     for arrival in arrivals:

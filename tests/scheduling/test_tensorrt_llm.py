@@ -18,8 +18,8 @@ MS = 1_000_000
 PRICES = LinearParameters(base_us=1000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0)
 
 
-def run(prompts, outputs, num_gpu_blocks=100, block_size=1, limits=None, **parameters):
-    workload = plain_workload([0] * len(prompts), prompts, outputs)
+def run(prompts, outputs, num_gpu_blocks=100, block_size=1, limits=None, arrivals_ns=None, **parameters):
+    workload = plain_workload(arrivals_ns or [0] * len(prompts), prompts, outputs)
     if limits is not None:
         workload.demands["max_tokens"] = limits
     return record(workload, plan_of(
@@ -81,11 +81,35 @@ def test_static_batches_are_done_before_others_begin(more):
     assert completed_ms(run([4, 4, 4], [1, 3, 2], max_batch_size=2)) == [1, 3, 3]
 
 
+@pytest.mark.parametrize(("wait", "expected"), [
+    ({}, [5, 5, 4, 0]),
+    # one token and prompts of 5 are below 0.9 x 12 = 10.8: the second waits for two batches, then the third is there,
+    # and the two go together
+    ({"batch_wait_timeout_iters": 2, "batch_wait_max_tokens_ratio": 0.9}, [5, 0, 0, 9, 0]),
+    ({"batch_wait_timeout_iters": 1, "batch_wait_max_tokens_ratio": 0.9}, [5, 0, 9, 0]),        # for one batch
+    ({"batch_wait_timeout_iters": 9, "batch_wait_max_tokens_ratio": 0.5}, [5, 5, 0, 4, 0]),    # 6 of 12 is enough, 5 not
+])
+def test_prompts_beside_decodes_wait_for_others(wait, expected):
+    recording = run([5, 5, 4], [9, 9, 9], max_batch_size=4, max_num_tokens=12, arrivals_ns=[0, 1, MS + 1], **wait)
+
+    assert prompts_of(recording)[:len(expected)] == expected
+
+
+def test_prompts_without_decodes_do_not_wait():
+    wait = {"batch_wait_timeout_iters": 1000, "batch_wait_max_tokens_ratio": 1.0}
+
+    assert completed_ms(run([5, 5], [1, 1], arrivals_ns=[0, 9 * MS], max_num_tokens=12, **wait)) == [1, 10]
+
+
 @pytest.mark.parametrize(("engine", "message"), [
     ({"enable_chunked_context": True, "max_num_tokens": 8, "block_size": 16},
      r"engine\.max_num_tokens: chunks of contexts are whole blocks: expected at least block_size = 16, found 8"),
     ({"context_chunking_policy": "EQUAL_PROGRESS"},
-     r'engine\.context_chunking_policy: goes with enable_chunked_context = true, found "EQUAL_PROGRESS"')])
+     r'engine\.context_chunking_policy: goes with enable_chunked_context = true, found "EQUAL_PROGRESS"'),
+    ({"batch_wait_timeout_iters": 20}, r"engine\.batch_wait_timeout_iters: no batch waits with batch_wait_max_tokens_ratio"
+                                       r" = 0: expected batch_wait_max_tokens_ratio above 0"),
+    ({"batch_wait_max_tokens_ratio": 0.5}, r"engine\.batch_wait_max_tokens_ratio: no batch waits with "
+                                           r"batch_wait_timeout_iters = 0")])
 def test_what_does_not_go_together_is_refused(engine, message, tmp_path):
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,3,6\n")
     with pytest.raises(InputErrors, match=message):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulator import cli
+from simulator.errors import InputErrors
 from simulator.latency.operators import files as operator_files
 from simulator.study.accuracy import ablation
 from simulator.study.accuracy.ablation import Price
@@ -233,6 +234,26 @@ def test_release_of_a_vllm_server_chooses_its_kernels(write, tmp_path, column, f
     case, = data_set.cases()
 
     assert case.backends.get("operators", {}).get("engine_version") == expected
+
+
+def test_options_of_servers_go_to_their_rows_alone(write, tmp_path):
+    options = """[[reader.options]]
+where = {output_tokens = ["20", "30"], tensor_parallel = ["1"]}
+engine = {max_num_batched_tokens = 50}
+"""
+    write(text=TEXT.replace("[experiment.engine]", f"{options}[experiment.engine]"),
+          points=[POINTS[0], POINTS[1].replace(",100,20,", ",100,40,")])
+    data_set, = open_all([tmp_path / "sets"], tmp_path)
+
+    assert [case.tables["engine"].get("max_num_batched_tokens") for case in data_set.cases()] == [50, None]
+
+
+def test_options_of_servers_by_a_column_that_is_not_there_are_refused(write, tmp_path):
+    write(text=TEXT.replace("[experiment.engine]", '[[reader.options]]\nwhere = {outputs = ["20"]}\nengine = {}\n'
+                                                   "[experiment.engine]"))
+
+    with pytest.raises(InputErrors, match="outputs: no such column"):
+        open_all([tmp_path / "sets"], tmp_path)[0].cases()
 
 
 def test_release_of_a_server_is_told_to_operators_alone(write, tmp_path):

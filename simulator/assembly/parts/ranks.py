@@ -61,6 +61,7 @@ class Ranks(Part):
         Conflict(used.NOTICED_AT_START, used.LOCK_STEP_TRANSFER, "ranks in lock step look for KV at the end of a step"),
         Conflict(has.RECV_INTERVAL, used.LOCK_STEP,
                  "SGLang 0.5.9 refuses it with DP attention, and later versions read by the batches of all ranks"),
+        Conflict(has.BATCH_WAIT, used.LOCK_STEP, "TensorRT-LLM lets no prompt wait with attention DP"),
         Conflict(has.INTERVAL, used.LOCK_STEP,
                  "vLLM counts the common steps of the ranks: give engine.data_parallel.prefill_schedule_interval"),
     )

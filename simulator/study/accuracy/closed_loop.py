@@ -10,7 +10,7 @@ lengths uniform between shortest_share of nominal and nominal, as InferenceX dra
 """
 import csv
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,13 @@ WAYS = ("data_parallel", "expert_parallel")     # 1 where there is no such colum
 NEEDED = (*TEXTS, *COUNTS)
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the servers of some rows, which the file does not have."""
+
+    where: Annotated[dict[str, list[str]], Meta(description="column -> its values in these rows")]
+    engine: Annotated[dict[str, Any], Meta(description="keys of [engine]")]
+
+
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replay of a run, and the selection of rows."""
 
@@ -44,6 +51,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         "most requests of a run, but at least two for each client; absent: no limit"))] = None
     stand_in: Annotated[bool, Meta(description=(
         "vLLM's scheduler and NIXL replay the runs of any framework"))] = False
+    options: Annotated[list[Options], Meta(description="options of the servers of some rows")] = []
 
 
 def read(data_set) -> list[Case]:
@@ -60,7 +68,8 @@ def read(data_set) -> list[Case]:
     columns = set(rows[0]) if rows else set()
     prefixes = {peer.name: peer.column_prefix for peer in data_set.says.peers}
     faults = [f"{path}:1: {name}: no such column{did_you_mean(name, columns)}"
-              for name in (*NEEDED, *parameters.select) if name not in columns]
+              for name in (*NEEDED, *parameters.select, *(name for each in parameters.options for name in each.where))
+              if name not in columns]
     if not columns & METRICS.keys():
         faults.append(f"{path}:1: no column of {', '.join(METRICS)}")
     faults += [f"{path}:1: no column of {name}'s: none begins with {prefix}{' or '.join(METRICS)}"
@@ -100,6 +109,10 @@ def _tables(row: dict, counts: dict[str, int], parameters: Parameters, fault) ->
     clients, prompt, output = counts["concurrency"], counts["input_tokens"], counts["output_tokens"]
     formats = {key: row.get(key) for key in ("dtype", "kv_cache_dtype")}
     framework = deployed.framework_of(row, fault)
+    options = {}
+    for each in parameters.options:
+        if all(row[name] in values for name, values in each.where.items()):
+            options |= each.engine
     requests = parameters.requests_per_client * clients
     if parameters.most_requests is not None:
         requests = min(requests, max(parameters.most_requests, 2 * clients))
@@ -107,7 +120,7 @@ def _tables(row: dict, counts: dict[str, int], parameters: Parameters, fault) ->
         "model": {"name": row["model"], **{key: value for key, value in formats.items() if value}},
         "hardware": {"name": row["hardware"]},
         "engine": {"max_model_len": prompt + output + parameters.context_margin_tokens, **deployed.engine_of(
-            row, framework, max(parameters.least_max_num_seqs, clients), parameters.stand_in)},
+            row, framework, max(parameters.least_max_num_seqs, clients), parameters.stand_in), **options},
         "workload": {"type": "synthetic", "num_requests": requests,
                      "prompt_tokens": _lengths(prompt, parameters), "output_tokens": _lengths(output, parameters),
                      "load": {"mode": "concurrency", "concurrency": clients}}}

@@ -45,7 +45,8 @@ USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology
          "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
          "engine.task": "generate",
          "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
-         "engine.scheduler_recv_interval": 1, "model.kv_cache_dtype": "auto"}
+         "engine.scheduler_recv_interval": 1, "engine.batch_wait_timeout_iters": 0,
+         "engine.batch_wait_max_tokens_ratio": 0.0, "model.kv_cache_dtype": "auto"}
 KV_DTYPES = {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"}
 # Our key -> SGLang's key, which is also its flag.
 PLACES_OF_SGLANG = {
@@ -322,6 +323,9 @@ def _say_trtllm(keyed: Keyed, answer: Answer) -> None:
                        ("engine.block_size", "tokens_per_block"),
                        ("engine.enable_prefix_caching", "enable_block_reuse"),
                        ("engine.capacity_scheduler_policy", "capacity_scheduler_policy"),
+                       ("engine.batch_wait_timeout_iters", "batch_wait_timeout_iters"),
+                       ("engine.batch_wait_max_tokens_ratio", "batch_wait_max_tokens_ratio"),
+                       ("engine.cuda_graph_max_batch_size", "cuda_graph_max_batch_size"),
                        ("engine.free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction")):
         _say(keyed, key, answer, place)
         _take(keyed, answer, place, key)
