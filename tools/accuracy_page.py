@@ -2,8 +2,8 @@
 
 The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
-`python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and again without each price of `operators`,
-one at a time; with `--page` only the pages are written again.
+`python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each price
+of `operators`, one at a time; with `--page` only the pages are written again.
 """
 import argparse
 import json
@@ -44,7 +44,8 @@ def main():
         if absent := [path for each in data_sets for path in each.absent]:
             parser.error(f"files not found: {', '.join(absent)}")
         found = score(data_sets, BACKENDS, tell=print).score
-        found = msgspec.structs.replace(found, ablations=ablate(data_sets, tell=print))
+        of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
+        found = msgspec.structs.replace(found, ablations=ablate(of_one_pool, tell=print))
         write_text(SCORE, json_of(committed(found)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))

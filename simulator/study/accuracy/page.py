@@ -15,7 +15,8 @@ correlation, KS the distance of Kolmogorov and Smirnov; "outside" the share of i
 of their own. "-": not defined or not known. Nothing is fitted to these data unless "in sample" says so. Numbers of
 others are those they published.
 """
-PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept.
+PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken away by its key, the others kept, where
+prompts and decodes share replicas.
 "=": as with all prices. A bias that grows without a price is explained by it; one that falls is compensated elsewhere.
 """
 COVERAGE = '"covered": runs with the measured value inside their interval, `[latency] uncertainty`, in per cent.\n'
