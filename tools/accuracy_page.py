@@ -2,8 +2,8 @@
 
 The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
-`python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each price
-of `operators`, one at a time; with `--page` only the pages are written again.
+`python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each
+price of `operators`, one at a time; with `--page` only the pages are written again.
 """
 import argparse
 import json
