@@ -113,10 +113,10 @@ class Patterns:
         if self._has_part(name):
             return True
         unit = re.sub(r"\.experts\..*", ".experts", name) if self._texts else ""      # vLLM asks for experts at once
-        return bool(self._starts and any(name[:length] in self._starts for length in self._lengths)
-                    or unit and any(text in unit for text in self._texts)
-                    or self._expressions and any(each.match(root + name) for root in self._roots
-                                                 for each in self._expressions))
+        return bool((self._starts and any(name[:length] in self._starts for length in self._lengths))
+                    or (unit and any(text in unit for text in self._texts))
+                    or (self._expressions and any(each.match(root + name) for root in self._roots
+                                                 for each in self._expressions)))
 
     def _has_part(self, name: str) -> bool:
         """Return whether the list has the name or a parent, from any component on."""
@@ -165,9 +165,11 @@ def without_equal_experts(rows: dict) -> dict:
     A table with rows for all experts of a layer at once stays as it is.
     """
     found, get, part = {}, rows.get, ".experts."
+    width = len(part)
     for name, row in rows.items():
-        at = name.find(part) + len(part)        # of the expert's number
-        if at >= len(part):
+        at = name.find(part)
+        if at >= 0:
+            at += width                         # of the expert's number
             if name[at:at + 1] not in "0*" and get(f"{name[:at]}0{name[name.find('.', at):]}") == row:
                 continue
         elif name.endswith(".experts"):
