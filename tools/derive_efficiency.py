@@ -17,8 +17,8 @@ from scipy.optimize import least_squares
 
 from simulator.domain.efficiency import efficiency_of, matmul_efficiency
 from simulator.domain.facts import folder, load_accelerator
-from simulator.latency.operators.database import GEMM_BITS
 from simulator.latency.operators.files import find_tables, read_columns, version_of
+from simulator.latency.operators.rows import GEMM_BITS
 from simulator.latency.roofline.laws import (
     ANY,
     FILE,

@@ -70,13 +70,18 @@ def test_prompts_without_context_take_what_the_laws_were_fitted_to():
 
 def test_few_new_tokens_attend_to_latents_and_many_expand_them():
     model = roofline("deepseek-v2-lite")
-    costs = model.costs.full_attention
-    few, many = attention(model, (2, 30_000)), attention(model, (2000, 30_000))
+    costs, beside = model.costs.full_attention, model.costs.other_attention[-1]
 
-    assert few * 1e3 == pytest.approx(max(costs.latent_pair_ns * (2 * 30_000 + 3), costs.prefill_context_ns * 30_000
-                                          + costs.prefill_kv_ns * 2))
-    assert many * 1e3 == pytest.approx(
-        costs.pair_ns * (2000 * 30_000 + 2000 * 2001 / 2) + costs.expand_ns * 30_000)
+    def by_hand(new, others_ns):
+        return (max(costs.context_flops_ns * (30_000 + new) + others_ns, costs.context_kv_ns * (30_000 + new))
+                + beside.sequence_ns + beside.prefill_query_ns * (new - 1) + beside.decode_floor_ns
+                + beside.prefill_floor_ns * min((new - 1) / 16, 1))
+
+    # the last token is a decode; of the others, one attends to 30,001 tokens
+    assert attention(model, (2, 30_000)) * 1e3 == pytest.approx(by_hand(2, costs.latent_pair_ns * 30_001))
+    pairs = 2000 * 30_000 + 2000 * 2001 / 2 - 32_000
+    assert attention(model, (2000, 30_000)) * 1e3 == pytest.approx(
+        by_hand(2000, costs.pair_ns * pairs + costs.expand_ns * 30_000))
 
 
 KINDS = {

@@ -108,6 +108,34 @@ def test_sparse_attention_takes_its_own_blocks(folder):
         "dsa_context_module", "dsa_generation_module"]
 
 
+def test_layers_that_share_a_choice_have_rows_of_their_own(folder):
+    """SGLang's tables hold both kinds of layers, of other times at equal heads, batch and length."""
+    choosing = replace(SPARSE.attention, query_rank=2048, nope_head_dim=192, value_head_dim=256,
+                       indexer=Indexer(num_heads=32, head_dim=128, top_k=2048))
+    sharing = replace(choosing, indexer=replace(choosing.indexer, is_shared=True))
+    products = {(each.n, each.k) for part in (choosing, sharing) for each in part.products(6144)}
+    gemm = folder / "gemm_perf.csv"
+    gemm.write_text(gemm.read_text() + "".join(
+        f"bfloat16,{m},{n},{k},0.001\n" for n, k in sorted(products) for m in (1, 2, 32768)))
+    for phase in ("context", "generation"):
+        rows = [f"dsa_{phase}_module{ending},{row}"
+                for name, ending, slower in (("zai-org/GLM-5", "", 1), ("zai-org/GLM-5.2", "_skip_indexer", 0.5))
+                for row in (_slower(row, slower) for row in block_rows(phase, name))]
+        write_table(folder, f"dsa_{phase}_module", f"op_name,{BLOCK}", rows)
+
+    of_choosing, of_sharing = (in_us(build(folder, replace(SPARSE, attention=part)).breakdown(decode=[16] * 4))
+                               ["decode_attention"] for part in (choosing, sharing))
+
+    # 108 us a layer; half of it. The indexer's products take no less than reading their weights: 1000 bytes a ns
+    indexer_us = (32 * 128 * 2048 + (128 + 32) * 6144) * 2 / 1e6
+    assert of_choosing - of_sharing == pytest.approx(2 * (108 - 54 - indexer_us))
+
+
+def _slower(row, factor):
+    *place, ms = row.split(",")
+    return ",".join([*place, f"{float(ms) * factor:.9g}"])
+
+
 def test_blocks_with_other_products_serve_where_these_were_measured(folder):
     for path in folder.glob("*_module_perf.csv"):
         rows = [row for row in path.read_text().splitlines() if ",bfloat16,4," not in row]

@@ -63,6 +63,18 @@ class ModuleFormats(NamedTuple):
                 return found
         return self._found(modules[0])[1]
 
+    def alike(self, layers: Iterable[int]) -> dict[int, int]:
+        """Return for each layer the first one with equal modules in all rules, perhaps itself."""
+        known: list[tuple[list, int]] = []
+        found = {}
+        for number in layers:
+            of_rules = [rule.names.of_layer(number) for rule in self.rules if rule.names is not None]
+            first = next((other for rules, other in known if rules == of_rules), number)
+            if first == number and None not in of_rules:
+                known.append((of_rules, number))
+            found[number] = first
+        return found
+
     def uneven(self, modules: Iterable[str]) -> list[str]:
         """Return the faults of modules that vLLM runs as one product in several formats."""
         found: dict[str, dict] = {}
@@ -81,8 +93,12 @@ class ModuleFormats(NamedTuple):
         by_name : by rules that name modules alone.
         """
         kind = "plain" if self.method == "modelopt" and is_tower(module) else kind_of(module)
-        decisions = (rule.decide(module, kind) for rule in self.rules if rule.names is not None or not by_name)
-        return next((decision for decision in decisions if decision[0]), (False, None))
+        for rule in self.rules:
+            if rule.names is not None or not by_name:
+                decision = rule.decide(module, kind)
+                if decision[0]:
+                    return decision
+        return False, None
 
 
 def stated_table(config: dict, beside: dict | None = None) -> dict | None:

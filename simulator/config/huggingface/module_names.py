@@ -26,6 +26,7 @@ EMBEDDINGS = ("embed_tokens", "embed_tokens_per_layer", "word_embeddings", "tok_
 ROUTERS = ("gate", "router", "shared_expert_gate", "wg", "e_score_correction_bias")
 # Matrices of attention's indexers and compressors that vLLM holds in 16 bit beside quantised ones.
 PLAIN = ("conv1d", "weights_proj", "indexers_proj", "A_log", "dt_bias")
+END = ""                        # of a name in a tree of names: no component is empty
 TOWERS = frozenset(("visual", "vision_tower", "vision_model", "vit_large_projector"))
 
 
@@ -36,6 +37,7 @@ def bare(module: str) -> str:
     return next(name[len(root):] for root in ROOTS if name.startswith(root))
 
 
+@lru_cache(maxsize=2**15)
 def kind_of(module: str) -> str:
     """Return the kind of a module.
 
@@ -56,6 +58,7 @@ def kind_of(module: str) -> str:
     return "linear"
 
 
+@lru_cache(maxsize=2**15)
 def is_tower(module: str) -> bool:
     """Return whether a module belongs to a tower, which ModelOpt never quantises."""
     return not TOWERS.isdisjoint(module.split("."))
@@ -81,40 +84,64 @@ class Patterns:
         globs = [each for each in patterns if re.search(r"[*?\[]", each) and each not in texts]
         trees = [each for each in globs if re.fullmatch(r"[^*?\[]*\*", each)]       # one "*", at the end
         self._names = {bare(each) for each in patterns} - {bare(each) for each in globs + texts}
-        self._firsts = {each.partition(".")[0] for each in self._names}
+        self._tree = _tree(self._names)
         self._texts = tuple(self._names) if anywhere else ()
         self._starts = {bare(each)[:-1] for each in trees}
         self._lengths = sorted({len(start) for start in self._starts})
         self._expressions = [re.compile(translate(each + tail)) for each in globs if each not in trees
                              for tail in ("", ".*")] + [re.compile(each[3:]) for each in texts]
         self._roots = roots_in(globs + texts)
+        self._is_numbered = any(map(re.compile(r"\d").search, globs + texts + list(self._texts)))
 
     def __bool__(self) -> bool:
         return bool(self._names or self._starts or self._expressions)
 
     def has(self, module: str) -> bool:
         """Return whether the list has a module, or a parent of it."""
-        return any(map(self._has, aliases(bare(module))))
+        name = bare(module)
+        if self._has(name):
+            return True
+        parent, dot, last = name.rpartition(".")
+        return last in FUSED_OF and self._has(parent + dot + FUSED_OF[last])
+
+    def of_layer(self, number: int) -> tuple | None:
+        """Return a value that is equal for layers of which the list has equal modules; None: unknown."""
+        layers = self._tree.get("layers", {})
+        return None if self._is_numbered else (layers.get(str(number)), self._tree.get(str(number)))
 
     def _has(self, name: str) -> bool:
+        if self._has_part(name):
+            return True
         unit = re.sub(r"\.experts\..*", ".experts", name) if self._texts else ""      # vLLM asks for experts at once
-        return (self._has_part(name) or any(name[:length] in self._starts for length in self._lengths)
-                or any(text in unit for text in self._texts)
-                or any(each.match(root + name) for root in self._roots for each in self._expressions))
+        return bool((self._starts and any(name[:length] in self._starts for length in self._lengths))
+                    or (unit and any(text in unit for text in self._texts))
+                    or (self._expressions and any(each.match(root + name) for root in self._roots
+                                                 for each in self._expressions)))
 
     def _has_part(self, name: str) -> bool:
         """Return whether the list has the name or a parent, from any component on."""
         parts = name.split(".")
         for first, part in enumerate(parts):
-            if part in self._firsts:
-                start = part
-                if start in self._names:
-                    return True
-                for each in parts[first + 1:]:
-                    start = f"{start}.{each}"
-                    if start in self._names:
+            if part in self._tree:
+                node = self._tree
+                for each in parts[first:]:
+                    node = node.get(each)
+                    if node is None:
+                        break
+                    if END in node:
                         return True
         return False
+
+
+def _tree(names: Iterable[str]) -> dict:
+    """Return names by their components, a dict within a dict; END is in that of a whole name."""
+    tree: dict = {}
+    for name in names:
+        node = tree
+        for part in name.split("."):
+            node = node.setdefault(part, {})
+        node[END] = END
+    return tree
 
 
 def roots_in(patterns: Iterable[str]) -> tuple[str, ...]:
@@ -137,14 +164,17 @@ def without_equal_experts(rows: dict) -> dict:
 
     A table with rows for all experts of a layer at once stays as it is.
     """
-    if any(name.endswith(".experts") for name in rows):
-        return rows
-    found = {}
+    found, get, part = {}, rows.get, ".experts."
+    width = len(part)
     for name, row in rows.items():
-        layer, is_expert, expert = name.partition(".experts.")
-        _, _, matrix = expert.partition(".")
-        if not is_expert or expert[0] in "0*" or rows.get(f"{layer}.experts.0.{matrix}") != row:
-            found[name] = row
+        at = name.find(part)
+        if at >= 0:
+            at += width                         # of the expert's number
+            if name[at:at + 1] not in "0*" and get(f"{name[:at]}0{name[name.find('.', at):]}") == row:
+                continue
+        elif name.endswith(".experts"):
+            return rows
+        found[name] = row
     return found
 
 
@@ -157,19 +187,31 @@ class Rows:
     def __init__(self, rows: dict):
         self._rows = {bare(name): value for name, value in rows.items()}
         self._parents: dict = {}
+        self._layers: dict[str, dict] = {}          # number -> rows, by the rest of their names
         for name, value in self._rows.items():
+            root, _, rest = name.partition(".")
+            if root == "layers":
+                number, _, rest = rest.partition(".")
+                self._layers.setdefault(number, {})[rest] = value
             for start in starts_of(name):
                 if start != name:
                     self._parents.setdefault(start, value)
+
+    def of_layer(self, number: int) -> dict:
+        """Return a value that is equal for layers with equal rows."""
+        return self._layers.get(str(number), {})
 
     def get(self, module: str):
         """Return the value of a module: of its row, its product's, its parent's; or None."""
         name = bare(module)
         if name in self._rows:
             return self._rows[name]
-        found = next((self._rows[each] for each in aliases(name) if each in self._rows), None)
-        if found is None:
-            found = next((self._rows[each] for each in starts_of(name) if each in self._rows), None)
+        rows, start = self._rows, name
+        parent, dot, last = name.rpartition(".")
+        found = rows.get(parent + dot + FUSED_OF[last]) if last in FUSED_OF else None
+        while found is None and start:
+            start = start.rpartition(".")[0]
+            found = rows.get(start)
         if found is None and "experts" in name.split("."):
             found = self._of_experts(name)
         return found

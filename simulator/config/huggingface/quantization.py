@@ -48,10 +48,14 @@ def _formats(formats: ModuleFormats, model: ModelSpec, known: Names) -> tuple[Fo
     found: Found = {}
     weights = {}
     for layer, numbers in model.kinds.items():
+        alike = formats.alike(numbers)
         for name, modules, count in _matrices(layer, model.hidden_size, known):
-            for number in numbers:
-                named = [f"model.layers.{number}.{module}" for module in modules]
-                found.setdefault(name, {})[number] = formats.first_named(named)
+            of_layers = found.setdefault(name, {})
+            for number, first in alike.items():
+                if first == number:
+                    of_layers[number] = formats.first_named([f"model.layers.{number}.{module}" for module in modules])
+                else:
+                    of_layers[number] = of_layers[first]
                 weights[name, number] = count
     return found, weights
 

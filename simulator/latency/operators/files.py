@@ -37,7 +37,7 @@ SHARED = ("nccl", "oneccl")     # folders of libraries, in place of a framework
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",
                   "combine_transmit_us", "combine_notify_us", "combine_avg_t_us")
 MICROSECONDS = ("moe_a2a",)     # tables with latencies in microseconds
-MAY_TAKE_NOTHING = ("computescale",)    # tables of differences: a time may be 0
+MAY_TAKE_NOTHING = ("computescale", "glm5_topk_module")     # a time may be 0: of a difference, of no kernel
 # Columns of other names in some tables, and values of other names in some columns.
 RENAMED = {"avg_ms": "latency_ms", "quant_type": "moe_dtype", "intermediate_size": "inter_size", "ep_size":
            "moe_ep_size", "bmm_dtype": "gemm_dtype", "quant_dtype": "gemm_dtype"}

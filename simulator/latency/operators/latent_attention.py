@@ -7,7 +7,8 @@ or GLM-5 from its input to its output product (blocks.py); vLLM's are launched b
 Prompts run outside of CUDA graphs in vLLM, on other kernels than its decodes: the block's table takes precedence.
 Decodes are replayed from a graph: the kernel's table takes precedence, and use of the block's table adds a note. On one
 H200, 128 heads, one sequence of 1024 tokens: 173 us for the block, 128 us for products and kernel. Sparse attention has
-no kernel tables of this form. Rows of blocks with a prefix (dsa, step 128) are not used.
+no kernel tables of this form. Rows of blocks with a prefix (dsa, step 128) are not used. SGLang's tables hold layers
+that use the choice of an earlier layer, as GLM-5.2's do, under an op_name of their own.
 """
 from collections.abc import Callable
 
@@ -23,13 +24,15 @@ from simulator.latency.operators.curves import Curve, Times, at_site
 # From the config.json of each; the number of heads is a column of the tables.
 _V3 = LatentAttention(num_heads=1, query_rank=1536, kv_rank=512, nope_head_dim=128, rope_head_dim=64,
                       value_head_dim=128)
+_INDEXER = Indexer(num_heads=32, head_dim=128, top_k=2048)
 _GLM_5 = LatentAttention(num_heads=1, query_rank=2048, kv_rank=512, nope_head_dim=192, rope_head_dim=64,
-                         value_head_dim=256, indexer=Indexer(num_heads=32, head_dim=128, top_k=2048))
-BLOCKS = tuple(Block((name,), hidden, lambda heads, part=part: replace(part, num_heads=heads))
-               for name, hidden, part in (
-    ("deepseek-ai/DeepSeek-V3", 7168, _V3),
-    ("deepseek-ai/DeepSeek-V3.2", 7168, replace(_V3, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048))),
-    ("zai-org/GLM-5", 6144, _GLM_5)))
+                         value_head_dim=256, indexer=_INDEXER)
+BLOCKS = tuple(Block(names, hidden, lambda heads, part=part: replace(part, num_heads=heads))
+               for names, hidden, part in (
+    (("deepseek-ai/DeepSeek-V3",), 7168, _V3),
+    (("deepseek-ai/DeepSeek-V3.2",), 7168, replace(_V3, indexer=Indexer(num_heads=64, head_dim=128, top_k=2048))),
+    (("zai-org/GLM-5", "nvidia/GLM-5.2-NVFP4", "zai-org/GLM-5-FP8"), 6144, _GLM_5),
+    (("zai-org/GLM-5.2", "zai-org/GLM-5.2-FP8"), 6144, replace(_GLM_5, indexer=replace(_INDEXER, is_shared=True)))))
 
 
 class LatentTables:
@@ -109,8 +112,14 @@ class LatentTables:
         if block is None:
             return {}
         table = f"{'dsa' if self._part.indexer else 'mla'}_{phase}_module"
-        return rests(self._database, table, phase, block, lambda batch: self.light(phase, batch), mla_dtype="bfloat16",
+        is_shared = self._part.indexer and self._part.indexer.is_shared
+        name = f"{table}_skip_indexer" if is_shared else table
+        return rests(self._database, table, phase, block, self.light_of(phase), op_name=name, mla_dtype="bfloat16",
                      kv_cache_dtype=self._kv_dtype)
+
+    def light_of(self, phase: str) -> Callable:
+        """Return the speed of light by batch size."""
+        return lambda batch: self.light(phase, batch)
 
     def light(self, phase: str, batch: int) -> Callable:
         """Return the speed of light.
@@ -123,7 +132,7 @@ class LatentTables:
         latent_flops = part.decode_flops_per_context_token / part.num_heads
         top = part.indexer.top_k if part.indexer else np.inf
         pair_flops = latent_flops if part.indexer else part.flops_per_context_token / part.num_heads
-        indexed = 2 * part.indexer.num_heads * part.indexer.head_dim if part.indexer else 0     # FLOPs a pair
+        indexed = part.indexer.pair_flops if part.indexer else 0
 
         def light_ns(site, length):
             heads, = site

@@ -5,7 +5,7 @@ They take the laws of their kind, where other accelerators have tables of it, or
 import numpy as np
 
 from simulator.latency.operators.curves import ROOFLINE, Times
-from simulator.latency.roofline.kind_laws import NONE, kind_law, kind_of
+from simulator.latency.roofline.kind_laws import NONE, RAMP_TOKENS, PromptLaw, kind_law, kind_of
 from simulator.latency.roofline.laws import LAWS, generation_of
 
 
@@ -31,9 +31,9 @@ class Passes:
         queries = held.num_heads * (held.head_dim + held.value_dim) * composer.deployment.activation_bytes
         self._queries_ns = queries / self._bandwidth        # of a token: one pass over queries and outputs
 
-    def _rates(self, law) -> tuple[float, float, float, float]:
+    def _decode_rates(self) -> tuple[float, float, float, float]:
         """Return FLOPs and bytes per ns, ns of a token, and ns of a layer, by law or by shares of peak."""
-        rate = self._rate
+        rate, law = self._rate, self._law.decode
         if law is None:
             return rate.attention_flops, rate.memory_bytes, 0.0, rate.attention_ns + rate.kernel_ns
         return (self._peak * law.compute_frac, self._bandwidth * law.memory_frac, law.passes * self._queries_ns,
@@ -41,7 +41,7 @@ class Passes:
 
     def decode(self, sequences: np.ndarray, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return times and origins by sequences and tokens in the cache."""
-        flops, num_bytes, query_ns, layer_ns = self._rates(self._law.decode)
+        flops, num_bytes, query_ns, layer_ns = self._decode_rates()
         ns = np.zeros((len(sequences), len(contexts)))
         for local, attending in zip(self._local, self._attending, strict=True):
             token_ns = max(attending.decode_flops / flops, local.kv_bytes / num_bytes)
@@ -51,13 +51,38 @@ class Passes:
 
     def prefill(self, prompts: int, lengths: np.ndarray) -> Times:
         """Return the times for `prompts` prompts of each length."""
-        flops, num_bytes, query_ns, layer_ns = self._rates(self._law.prefill)
-        ns = prompts * lengths * query_ns
+        ns = self._by_shares(prompts, lengths) if self._law == NONE else self._by_law(prompts, lengths)
+        return Times(ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+
+    def _by_shares(self, prompts: int, lengths: np.ndarray) -> np.ndarray:
+        flops, num_bytes, _, layer_ns = self._decode_rates()
+        ns = np.zeros(len(lengths))
         for each in self._local:
-            seen = _seen(each, lengths)
-            pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
-            ns += prompts * np.maximum(pairs * each.pair_flops / flops, lengths * (each.kv_bytes / num_bytes))
-        return Times(ns + layer_ns, np.full(len(lengths), ROOFLINE, dtype=np.uint8))
+            ns += prompts * np.maximum(_pairs(each, lengths) * each.pair_flops / flops,
+                                       lengths * (each.kv_bytes / num_bytes))
+        return ns + layer_ns
+
+    def _by_law(self, prompts: int, lengths: np.ndarray) -> np.ndarray:
+        """Return the times of prompts, with the last token as a decode: roofline/kind_laws.py."""
+        flops, num_bytes, query_ns, layer_ns = self._decode_rates()
+        law, others = self._law.prefill or BY_SHARE, prompts * np.maximum(lengths - 1, 0.0)
+        rate = self._peak * law.compute_frac if self._law.prefill else self._rate.attention_flops
+        ramp = np.minimum(others / RAMP_TOKENS, 1.0)
+        ns = prompts * query_ns + others * law.passes * self._queries_ns + ramp * law.floor_us * 1e3
+        for local, attending in zip(self._local, self._attending, strict=True):
+            seen = _seen(local, lengths)
+            pairs = _pairs(local, lengths) - seen + (0.0 if local.window else ramp * law.tile_tokens * seen)
+            ns += prompts * np.maximum(seen * attending.decode_flops / flops + pairs * local.pair_flops / rate,
+                                       seen * local.kv_bytes / num_bytes)
+        return ns + layer_ns
+
+
+BY_SHARE = PromptLaw(compute_frac=1.0, passes=0.0)      # of a kind with a law of decodes alone
+
+
+def _pairs(each, lengths: np.ndarray) -> np.ndarray:
+    seen = _seen(each, lengths)
+    return seen * (seen + 1) / 2 + (lengths - seen) * seen
 
 
 def _seen(each, contexts: np.ndarray) -> np.ndarray:

@@ -70,6 +70,8 @@ class AttentionCosts(msgspec.Struct, frozen=True, kw_only=True):
     prefill_floor_ns: float = 0.0   # of a batch with prompts
     sequence_ns: float = 0.0        # per decode: its work items
     decode_floor_ns: float = 0.0    # of a batch with decodes
+    # The last token of each chunk has the price of a decode, and all else is beyond it; see kind_laws.py.
+    joins_decodes: bool = False
 
 
 class RooflineCosts(msgspec.Struct, frozen=True, kw_only=True):

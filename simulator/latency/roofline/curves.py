@@ -117,60 +117,74 @@ class Pricer:
             decode_floor_ns=num_layers * decode.floor_us * 1e3)
 
     def _of_kind(self, costs: AttentionCosts, placed: PlacedPass, law: KindLaw) -> AttentionCosts:
+        if law == NONE:
+            return costs
         deployment = self._deployment
         peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
         layers = placed.layers / deployment.parallelism.token_ranks
-        kv_ns = layers * placed.local.kv_bytes / self._bandwidth
+        costs = msgspec.structs.replace(costs, joins_decodes=True)
         if law.prefill:
             rate = peak * law.prefill.compute_frac
             costs = msgspec.structs.replace(
                 costs, pair_ns=layers * placed.local.pair_flops / rate,
-                latent_pair_ns=layers * placed.local.latent_flops / rate, prefill_kv_ns=kv_ns / law.prefill.memory_frac,
-                prefill_context_ns=kv_ns / law.prefill.memory_frac)
+                latent_pair_ns=layers * placed.local.latent_flops / rate,
+                tile_tokens=0.0 if placed.local.window else law.prefill.tile_tokens)
         if law.decode:
             costs = msgspec.structs.replace(
                 costs, context_flops_ns=layers * placed.attending.decode_flops / (peak * law.decode.compute_frac),
-                context_kv_ns=kv_ns / law.decode.memory_frac)
+                context_kv_ns=layers * placed.local.kv_bytes / (self._bandwidth * law.decode.memory_frac))
         return costs
 
     def beside_passes(self) -> AttentionCosts:
-        """Return the costs of all mixers beside their passes.
+        """Return the costs of all mixers beside their passes, of laws of their kinds.
 
-        Floors, and passes over queries and outputs, of laws of their kinds.
+        Floors, passes over queries and outputs, and a recurrence's work on tokens beside the last of each chunk.
         """
         deployment, ways = self._deployment, self._deployment.parallelism
         token_ns = sequence_ns = prefill_floor_ns = decode_floor_ns = 0.0
         for part, num_layers in deployment.model.mixers:
             law, local = self.kind_law(part), part.shard(ways.tensor_parallel)
+            layers = num_layers / ways.token_ranks
             widths = 0 if part.backend == "state" else local.num_heads * (local.head_dim + local.value_dim)
-            pass_ns = num_layers / ways.token_ranks * widths * deployment.activation_bytes / self._bandwidth
+            pass_ns = layers * widths * deployment.activation_bytes / self._bandwidth
+            token_ns += layers * self._state_token_ns(local, law)
             if law.prefill:
                 token_ns += pass_ns * law.prefill.passes
                 prefill_floor_ns += num_layers * law.prefill.floor_us * 1e3
             if law.decode:
                 sequence_ns += pass_ns * law.decode.passes
                 decode_floor_ns += num_layers * law.decode.floor_us * 1e3
+            elif law != NONE and part.backend != "state":
+                decode_floor_ns += num_layers * self._rate.attention_ns
         return AttentionCosts(prefill_query_ns=token_ns, prefill_floor_ns=prefill_floor_ns, sequence_ns=sequence_ns,
-                              decode_floor_ns=decode_floor_ns)
+                              decode_floor_ns=decode_floor_ns, joins_decodes=True)
+
+    def _state_token_ns(self, local, law: KindLaw) -> float:
+        """Return the ns of a prompt's token in one recurrent layer of a rank, of kinds with a law; else 0."""
+        if law == NONE:
+            return 0.0
+        deployment = self._deployment
+        peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
+        return local.state_flops_per_token / (
+            peak * law.prefill.compute_frac if law.prefill else self._rate.attention_flops)
 
     def states(self, costs: RooflineCosts) -> tuple[float, float]:
         """Return ns per sequence and per prompt token of all recurrences.
 
-        costs : by shares of peak, of mixers without a law.
+        Tokens of kinds with a law are in `beside_passes`. costs : by shares of peak, of mixers without a law.
         """
         deployment = self._deployment
         parts = [(part, layers, self.kind_law(part)) for part, layers in deployment.model.mixers
                  if part.backend == "state"]
         if not any(law != NONE for _, _, law in parts):
             return costs.state_sequence_ns, costs.state_token_ns
-        peak = deployment.accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
         ways, sequence_ns, token_ns = deployment.parallelism, 0.0, 0.0
         for part, layers, law in parts:
             local = part.shard(ways.tensor_parallel)
             memory = self._bandwidth * law.decode.memory_frac if law.decode else self._rate.memory_bytes
-            flops = peak * law.prefill.compute_frac if law.prefill else self._rate.attention_flops
             sequence_ns += layers * 2 * local.state_bytes(deployment.activation_bytes) / memory / ways.token_ranks
-            token_ns += layers * local.state_flops_per_token / flops / ways.token_ranks
+            if law == NONE:
+                token_ns += layers * local.state_flops_per_token / self._rate.attention_flops / ways.token_ranks
         return sequence_ns, token_ns
 
 
@@ -200,7 +214,7 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
         experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
         state_sequence_ns=state_sequence_ns, state_token_ns=state_token_ns,
         full_attention=full, window_attention=window,
-        other_attention=others if beside == AttentionCosts() else (*others, beside))
+        other_attention=others if beside == AttentionCosts(joins_decodes=True) else (*others, beside))
 
 
 class _Tables(NamedTuple):

@@ -4,6 +4,17 @@ A law of attention has the shares of peak FLOPs and memory bandwidth that the pa
 domain/layers/mixers.py), and the time with hardly any work. A law of a recurrence has the share of the peak of a
 prompt's tokens, and that of the bandwidth at which states are read and written. The numbers are derived from tables of
 single operators by tools/derive_kinds.py, never from whole servers. Generations are those of laws.py.
+
+The time of a prompt is joined to that of a decode: it is continuous from one token on, never below a decode with equal
+context, and never falls with more tokens, new or cached. Of s new tokens behind p cached ones, c = p + s, the last is a
+decode behind c - 1; the others attend to A = s p + s (s + 1) / 2 - c pairs:
+
+    sum over passes of max(c x decode FLOPs / decode rate + (A + r x tile) x pair FLOPs / prompt rate,
+                           c x bytes / bandwidth)
+    + passes of a decode + (s - 1) x passes of a prompt + floor of a decode + r x floor of a prompt,
+
+with r = min(1, (s - 1) / RAMP_TOKENS) and tile = tile_tokens x c in passes without a window, else 0. Prompts start more
+kernels than decodes, so their floor is higher; times of launches by the host are left out.
 """
 from functools import cache
 from typing import Annotated, NamedTuple
@@ -18,6 +29,7 @@ FILE = "efficiency/kinds.toml"
 Share = Annotated[float, Meta(gt=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 TOWER = "tower"
+RAMP_TOKENS = 16                # rows of a tile of matrix instructions (PTX ISA, mma.m16n8k16)
 ANY = "any"                     # the generation of all systems
 BY_SHARE, LEFT_OUT, ELSEWHERE, IN_USE = range(4)        # of a KindError
 OF_TITLES = {"latent": "latent attention", "sparse_latent": "sparse latent attention", "csa": "compressed attention",
@@ -26,7 +38,7 @@ OF_TITLES = {"latent": "latent attention", "sparse_latent": "sparse latent atten
 
 
 class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers of a kind, of prompts or of decodes.
+    """The numbers of a kind, of decodes.
 
     memory_frac : of the bandwidth at which caches and states are read. floor_us : of a layer, beyond the kernels that
     only move memory. passes : over queries and outputs, beyond the traffic that between_bytes_per_token counts.
@@ -38,14 +50,28 @@ class PhaseLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     passes: NotNegative
 
 
+class PromptLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of a kind, of the tokens of a prompt before its last.
+
+    memory_frac : of towers alone, which have no decodes; others read their caches as decodes do. floor_us : beyond the
+    floor of decodes; reached with RAMP_TOKENS tokens, in proportion to them below. tile_tokens : queries computed
+    against all of the context beyond the prompt's own, ramped as the floor is.
+    """
+
+    compute_frac: Share
+    floor_us: NotNegative = 0.0
+    passes: NotNegative
+    tile_tokens: NotNegative = 0.0
+    memory_frac: Share | None = None
+
+
 class KindLaw(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The laws of a kind.
 
-    None: not in use, since it was no better than one share of peak on accelerators left out, or far from the other
-    phase for one token behind a prefix (NOT_USED in tools/derive_kinds.py).
+    None: no better than one share of peak on accelerators left out, so not in use.
     """
 
-    prefill: PhaseLaw | None = None
+    prefill: PromptLaw | None = None
     decode: PhaseLaw | None = None
 
 

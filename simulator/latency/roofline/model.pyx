@@ -33,7 +33,8 @@ whereas those of a whole model must be fitted.
 
 New tokens behind a cached prefix attend to it by arithmetic and traffic: a single one takes as long as a decode with
 equal context. By law the context is read as for decodes, and the tile that small prompts fail to fill is
-computed against their own keys alone: it was fitted to prompts without context.
+computed against their own keys alone: it was fitted to prompts without context. By the laws of kind_laws.py the last
+token of a chunk is priced as a decode, and the chunk's other tokens add to it.
 
 Windows: only sums over the batch are known, so layers that see w tokens are charged min(C, w x decodes), min(X, w x
 chunks) and min(A, w P): exact while all contexts are shorter, or all longer, than the window, else an overestimate. A
@@ -77,6 +78,7 @@ cdef struct Attention:          # of layers with equal window; see AttentionCost
     double prefill_floor_ns
     double sequence_ns
     double decode_floor_ns
+    bint joins_decodes
 
 
 cdef struct Costs:              # see RooflineCosts
@@ -103,6 +105,7 @@ cdef struct Costs:              # see RooflineCosts
 
 cdef enum:
     MOST_OTHERS = 30            # MOST_OTHER_PASSES
+    RAMP_TOKENS = 16            # see kind_laws.py
 
 
 cdef struct Overlap:            # of two batches; see simulator/experts/README.md
@@ -121,8 +124,31 @@ cdef inline double smaller(double a, double b) noexcept nogil:
     return a if a < b else b
 
 
+cdef inline double joined_attention_ns(const Attention* costs, const BatchShape* shape) noexcept nogil:
+    """Return the time of attention over prompt chunks, by laws of other kinds: that of decodes, and all beyond.
+
+    The last token of each chunk is a decode. One-token chunks take as long as decodes, and time never falls with more
+    tokens, new or cached. See kind_laws.py.
+    """
+    cdef double others = <double>(shape.prefill_tokens - shape.num_chunks)
+    cdef double whole = <double>(shape.prefill_context_tokens + shape.prefill_tokens)
+    cdef double seen = smaller(whole, costs.window * shape.num_chunks)
+    cdef double ramp = smaller(others / RAMP_TOKENS, 1.0)
+    cdef double pairs = (smaller(0.5 * <double>shape.prefill_token_pairs - whole, costs.window * others)
+                         + ramp * costs.tile_tokens * seen)
+    cdef double beyond_ns = costs.pair_ns * pairs
+    if costs.expand_ns > 0.0:
+        beyond_ns = smaller(beyond_ns + costs.expand_ns * <double>shape.prefill_context_tokens,
+                            costs.latent_pair_ns * pairs)
+    return (larger(costs.context_flops_ns * seen + beyond_ns, costs.context_kv_ns * seen)
+            + costs.sequence_ns * shape.num_chunks + costs.prefill_query_ns * others
+            + costs.decode_floor_ns + ramp * costs.prefill_floor_ns)
+
+
 cdef inline double prefill_attention_ns(const Attention* costs, const BatchShape* shape) noexcept nogil:
     """Return the time of attention over prompt chunks: arithmetic or KV traffic, whichever is longer."""
+    if costs.joins_decodes:
+        return joined_attention_ns(costs, shape)
     cdef double tokens = <double>shape.prefill_tokens
     cdef double pairs = smaller(0.5 * <double>shape.prefill_token_pairs, costs.window * tokens)
     cdef double context = smaller(<double>shape.prefill_context_tokens, costs.window * shape.num_chunks)
