@@ -15,6 +15,7 @@ from simulator.domain.host import HostParameters
 from simulator.domain.host_defaults import FRONT_ENDS_ALIKE, vllm_host_us
 from simulator.errors import InputErrors, KeyFault
 from simulator.experts.timeline import Arrangement
+from simulator.latency.overheads.slower import Slower
 from simulator.latency.readings import Made, Readings
 
 
@@ -50,6 +51,8 @@ def latency_model(site, readings: Readings | None = None, arrangement: Arrangeme
         model = with_draft_model(site, model, partial(
             _backend_model, site, own, site.draft, readings))
     model = residual.around_iteration(model)
+    if latency.time_factor is not None:
+        model = Slower(model, latency.time_factor)
     if engine.data_parallel and engine.data_parallel.padding == "sglang":
         model.pad_gathered()
     return model

@@ -1,5 +1,6 @@
 """A pool of replicas, as the engine takes it."""
 from simulator import registry
+from simulator.assembly.grammar_load import with_vocabulary
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.memory_notes import memory_notes
@@ -29,7 +30,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
     ranks = topology.data_parallel
     per_node = max(site.node.num_accelerators // gpus, 1) if site.node else 1
     return Pool(
-        scheduler=site.scheduler, parameters=engine.parameters, latency=model,
+        scheduler=site.scheduler, parameters=with_vocabulary(site), latency=model,
         num_gpu_blocks=site.num_gpu_blocks, block_size=site.block_tokens,
         max_model_len=site.max_model_len, enable_prefix_caching=engine.enable_prefix_caching,
         fast_forward=engine.fast_forward, host=host_times(site, model), tier=_tier(site, cluster), name=pool.name,

@@ -13,14 +13,13 @@ from simulator.assembly.site import Site, sites_of
 from simulator.assembly.uncertainty import Deployed, Varied, Watching, draws
 from simulator.config.experiment import Experiment
 from simulator.latency.readings import Readings
-from simulator.latency.uncertainty.left_out import factors
+from simulator.latency.uncertainty.left_out import LEFT_OUT, factors
 from simulator.results.iteration_log import LogSink
 from simulator.results.measured import log_for
 from simulator.results.uncertainty import METRICS, Operator, TableFacts, section, value_of
 from simulator.workload.base import Workload
 
 REPLICATIONS, INTERVAL = 16, 0.8                # defaults of [latency]
-MEASURED = "operators"                          # the backend that was compared with deployments
 
 
 class Interrupted(Exception):
@@ -54,8 +53,14 @@ def uncertainty(experiment: Experiment, nominal: dict, summarise: Callable, work
     except Interrupted:
         return {"diagnosis": [*nominal["diagnosis"], "uncertainty: no intervals: interrupted"]}
     found = section(_metrics(nominal), replicated, interval, _operators(sites, watching.deployed),
-                    factors(interval) if all(site.pool.latency.backend == MEASURED for site in sites) else None)
+                    _left_out(interval, sites))
     return {"uncertainty": found.part, "diagnosis": [*nominal["diagnosis"], *found.notes]}
+
+
+def _left_out(interval: float, sites: list[Site]) -> dict[str, tuple[float, float]] | None:
+    """Return the factors to the ends of intervals by deployments left out; None: not known."""
+    backends = {site.pool.latency.backend for site in sites}
+    return factors(interval, *backends) if len(backends) == 1 and backends <= LEFT_OUT.keys() else None
 
 
 def _fresh(experiment: Experiment, sites: tuple[Site, ...], workload: Workload | None) -> Workload | None:

@@ -1,6 +1,7 @@
 """The requests of an experiment, read or drawn, as its engines take them."""
 from collections.abc import Iterable, Iterator
 
+from simulator.assembly.grammar_load import with_grammar_notes
 from simulator.assembly.pooling import without_outputs
 from simulator.assembly.site import Site, sites_of
 from simulator.assembly.towers import tower_of, with_encoder_notes
@@ -55,6 +56,7 @@ def meet(experiment: Experiment, sites: Iterable[Site], workload: Workload) -> W
     """
     tables = [getattr(site.pool.engine.parameters, "structured_outputs", None) for site in sites]
     workload = without_outputs(with_grammars(workload, tables, experiment.seed), [site.pool for site in sites])
+    workload = with_grammar_notes(workload, sites, experiment.seed)
     faults = [f"{site.prefix}engine.{fault}" for site in sites for fault in _faults(site, workload)]
     if workload.items is None:
         faults += [f"pools.{pool.name}.role: expected no encode pool: no prompt of this workload has an image; see "

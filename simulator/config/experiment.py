@@ -134,6 +134,9 @@ class Latency(Section, kw_only=True):
     residual: Annotated[str | None, Meta(extra={"path": True}, description=(
         "steps.json of `calibrate`: measured iterations, on top of the backend and all other parts of an iteration; "
         "absent: none"))] = None
+    time_factor: Annotated[Annotated[float, Meta(ge=0.01, le=100)] | None, Meta(description=(
+        "factor on the time of each iteration, the host's part of it included: a server slower, or faster, than "
+        "predicted; `model_confidence` of a study sets it; absent: 1"))] = None
     host: Annotated[HostParameters, Meta(description="host overheads, time outside the GPU")]
     collective: Annotated[Collective | None, Meta(description=(
         "model of collectives between accelerators; absent: the backend's own"))] = None

@@ -88,8 +88,8 @@ class Layers:
                     below[key] = {}
                     self._sources[here] = source
                 self._merge(below[key], value, here, source)
-            else:
-                below[key] = value
+            else:                           # pools are completed in place: the caller's list stays as it is
+                below[key] = deepcopy(value) if isinstance(value, list) else value
                 self._sources[here] = source
 
 

@@ -2,6 +2,7 @@
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
+from simulator.domain.grammar_times import workers
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.encoder_cache import EncoderCache
 from simulator.scheduling.adapter_slots import AdapterSlots
@@ -17,11 +18,18 @@ def new_grammars(given, names, seed: int) -> Grammars:
 
     given : StructuredOutputParameters. names : names of the grammars.
     """
-    streams = RandomStreams(seed)
-    compile_ms = given.compile_time.draw(streams.generator("grammars"), len(names))
-    fails = streams.generator("failing grammars").random(len(names)) < given.failing_fraction
+    fails = RandomStreams(seed).generator("failing grammars").random(len(names)) < given.failing_fraction
     fails |= np.isin(np.array(names, object), given.failing)
-    return Grammars(np.rint(1e6 * compile_ms).astype(np.int64), fails.astype(np.int8), (given.cpus + 1) // 2)
+    return Grammars(compile_ns(given, len(names), seed), fails.astype(np.int8), workers(given.cpus))
+
+
+def compile_ns(given, count: int, seed: int) -> np.ndarray:
+    """Return the time to compile each grammar, int64 (count,).
+
+    Arguments as of `new_grammars`.
+    """
+    compile_ms = given.compile_time.draw(RandomStreams(seed).generator("grammars"), count)
+    return np.rint(1e6 * compile_ms).astype(np.int64)
 
 
 def new_tally(parameters, context, num_groups: int) -> Tally:

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from simulator.domain.drawn_times import DrawnTime, drawn
 from simulator.domain.encoder_profile import UNLIMITED
+from simulator.domain.grammar_times import USUAL_VOCABULARY, Grammar, Kind, compile_time
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Slots = Annotated[int, Meta(ge=1, le=2**16)]
@@ -72,6 +73,20 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     backend: Annotated[Literal["xgrammar", "guidance"], Meta(description=(
         "compiler of grammars; its published times are the defaults of compile_ms and mask_us"))] = "xgrammar"
     compile_ms: Annotated[Time | DrawnTime | None, Meta(description="time to compile a grammar, drawn for each")] = None
+    kind: Annotated[Kind | None, Meta(description=(
+        "kind of each grammar, for compile_ms as measured with xgrammar 0.2.8 and llguidance 1.9. json: any object; "
+        "json_schema: types and enums; constrained_schema: with lengths, patterns, formats and ranges; absent: the "
+        "published times of 10,000 JSON schemas, of xgrammar 0.1.10 and llguidance 0.6.7"))] = None
+    size: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | None, Meta(extra={"unit": "parts"}, description=(
+        "with kind: properties of the schema, atoms of the regular expression, rules of the EBNF grammar; default: "
+        "16"))] = None
+    new_lengths: Annotated[int, Meta(ge=0, le=10**4, description=(
+        "with a schema as kind: its strings with a maxLength that no earlier grammar had, nor, up to 128, a longer "
+        "one; xgrammar compiles each of their characters"))] = 0
+    max_length: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "maxLength of these strings, in characters"))] = 64
+    vocabulary: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(extra={"unit": "tokens"}, description=(
+        "with kind: entries of the tokenizer; default: the model's, without [model] 131,072"))] = None
     mask_us: Annotated[Time | DrawnTime | None, Meta(description=(
         "time to fill a mask, drawn for each; a sequence has one, and one more per draft"))] = None
     draft_valid_rate: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
@@ -81,9 +96,29 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
         "CPUs of the host: half of them compile, and up to 8 mask if more than 128 requests have grammars; 0: no limit "
         "on compilations"))] = 16
 
+    def __post_init__(self):
+        if self.kind is None and (self.size, self.new_lengths, self.max_length, self.vocabulary) != (None, 0, 64, None):
+            raise ValueError("size, new_lengths, max_length and vocabulary describe a grammar: kind is missing")
+        if self.kind is not None and self.compile_ms is not None:
+            raise ValueError("kind and compile_ms both give the time to compile; give one of them")
+        if self.new_lengths and self.kind not in ("json_schema", "constrained_schema"):
+            raise ValueError(f'new_lengths: expected 0 with kind = "{self.kind}": only schemas have lengths')
+        if self.kind == "json" and self.size is not None:
+            raise ValueError('size: expected none with kind = "json", one grammar for any object')
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """Each grammar, as compilers see it; None: its time is given or published."""
+        if self.kind is None:
+            return None
+        return Grammar(self.kind, self.size or 16, self.new_lengths, self.max_length,
+                       self.vocabulary or USUAL_VOCABULARY)
+
     @property
     def compile_time(self) -> DrawnTime:
-        """Milliseconds to compile a grammar."""
+        """Milliseconds of one worker to compile a grammar."""
+        if self.grammar is not None:
+            return compile_time(self.grammar, self.backend, self.cpus)
         return PUBLISHED[self.backend][0] if self.compile_ms is None else drawn(self.compile_ms)
 
     @property

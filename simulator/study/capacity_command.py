@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     except ProbeFailed as failed:
         print(f"{study.file}: {failed}\nresults in {directory}", file=sys.stderr)
         return SOME_FAILED
-    content |= where.said.content()
+    content |= study.risk_content | where.said.content()
     _write(directory, content)
     print(json.dumps(content, indent=2, allow_nan=False) if options.json else f"{text}\n\nresults in {directory}")
     show(print, where.said, study.base, options.quiet or options.json)

@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tpot-p99", type=float, metavar="MS", help="bound of the time per further token")
     parser.add_argument("--slo", action="append", default=[], metavar="KEY=LIMIT", help=(
         "another bound, as of `capacity`: e2el_ms.p50=9000; repeatable"))
+    parser.add_argument("--model-confidence", type=float, metavar="SHARE", help=(
+        "keep the bounds with this confidence over the latency model, 0.9: on a server as slow, beside its prediction, "
+        "as that share of the deployments left out"))
     parser.add_argument("--engine", choices=ENGINES, help="default: vllm, or that of --from")
     parser.add_argument("--engine-version", metavar="V", help="default: the newest that is modelled")
     parser.add_argument("--max-model-len", type=int, metavar="TOKENS", help=(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.config.layers import read_layers
+from simulator.config.layers import Layers, Source, read_layers
 from simulator.config.load import load_experiment
 
 
@@ -237,3 +237,13 @@ def test_relative_path_in_an_override_is_relative_to_the_current_folder(write, t
 def test_name_defaults_to_that_of_the_file(load, write):
     assert load().name == "a"
     assert load("name=b").name == "b"
+
+
+def test_lists_of_the_caller_stay_as_they_are():
+    pools = [{"name": "one", "topology": {"tensor_parallel": 1}}]
+    layers = Layers(Source("a.toml", ""))
+    layers.add({"pools": pools, "latency": {"backend": "linear"}}, Source("b.toml", ""))
+
+    layers.data["pools"][0]["latency"] = dict(layers.data["latency"])      # as `resolve` completes pools
+
+    assert pools == [{"name": "one", "topology": {"tensor_parallel": 1}}]

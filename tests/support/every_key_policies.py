@@ -129,6 +129,14 @@ SCHEDULERS = {
         "structured_outputs.fraction": acts(0.0, 0.5),
         "structured_outputs.num_grammars": acts(0, 1, **STRUCTURED), "structured_outputs.backend": acts(
             "xgrammar", "guidance", **STRUCTURED),
+        "structured_outputs.kind": acts("json_schema", "ebnf", **STRUCTURED),
+        "structured_outputs.size": acts(16, 160, engine__structured_outputs__kind="ebnf", **STRUCTURED),
+        "structured_outputs.new_lengths": acts(0, 1, engine__structured_outputs__kind="json_schema", **STRUCTURED),
+        "structured_outputs.max_length": acts(
+            64, 128, engine__structured_outputs__kind="json_schema", engine__structured_outputs__new_lengths=1,
+            **STRUCTURED),
+        "structured_outputs.vocabulary": acts(
+            32_768, 131_072, engine__structured_outputs__kind="ebnf", **STRUCTURED),
         "structured_outputs.failing_fraction": acts(0.0, 0.5, **STRUCTURED),
         "structured_outputs.failing": acts([], ["0"], **STRUCTURED),
         "structured_outputs.cpus": acts(1, 8, **STRUCTURED),

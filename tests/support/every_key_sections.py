@@ -111,6 +111,7 @@ GENERAL = {
     "engine.enable_prefix_caching": acts(True, False),
     "latency.backend": acts("linear", "roofline", **MODELLED),
     "latency.resolution_us": acts(0.0, 1000.0),
+    "latency.time_factor": acts(ABSENT, 1.5),
     "latency.uncertainty": acts(False, True, "summary", **MODELLED),
     "latency.uncertainty_replications": acts(4, 8, "summary", latency__uncertainty=True, **MODELLED),
     "latency.uncertainty_share": acts(0.5, 0.9, "summary", latency__uncertainty=True, **MODELLED),

@@ -54,13 +54,15 @@ def content_of(plan: Plan, said: Said) -> dict[str, Any]:
             "dropped": [{"deployment": study.deployments[each.candidate.number].words, "reason": each.why}
                         for each in study.ended.findings.dropped]} for study in plan.all_studies},
         "notes": [*plan.notes, *_own_notes(plan)], "experiment": str(plan.directory / "experiment.toml"),
-        **said.content()}
+        **plan.studies[0].ended.question.study.risk_content, **said.content()}
 
 
 def _question_lines(plan: Plan) -> list[str]:
     question, requests = plan.question, plan.question.requests
     bounds = ", ".join(f"{_title(each.key)} {'<=' if each.is_most else '>='} {each.limit:g}"
                        f"{' ms' if '_ms.' in each.key else ''}" for each in question.bounds.bounds)
+    if question.model_confidence is not None:
+        bounds += f", with {100 * question.model_confidence:.10g} % of confidence over the model"
     rate = "" if requests.rate is None else f", {requests.rate:g} requests/s"
     least = min((unit.fit for unit in plan.units), key=lambda fit: (
         fit.gpus, fit.ways["pipeline_parallel"], -fit.kv_tokens))

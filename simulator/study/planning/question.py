@@ -52,7 +52,8 @@ class Question(NamedTuple):
     title : the model as it was given. model : [model] of the experiment. spec : its shape. card : name in hardware/.
     gpus : that there are, at most. bounds : to hold. engine : name of the scheduler. version : key of its version;
     None: the newest. max_model_len : of the engine. price : [prices] of the experiment; None: no price is given.
-    notes : how short options were understood, a sentence each.
+    model_confidence : over the latency model, as of [study.statistics]; None: predictions as they are. notes : how
+    short options were understood, a sentence each.
     """
 
     title: str
@@ -67,6 +68,7 @@ class Question(NamedTuple):
     max_model_len: int
     price: dict[str, Any] | None
     notes: tuple[str, ...] = ()
+    model_confidence: float | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +97,7 @@ def question_of(options: argparse.Namespace) -> Question:
     if options.max_model_len is None:
         notes.append(f"max_model_len = {max_model_len:,}, enough for these requests: --max-model-len sets the server's")
     return Question(options.model, model, spec, named.name, options.gpus, requests, bounds, options.engine, version,
-                    max_model_len, prices, tuple(notes))
+                    max_model_len, prices, tuple(notes), options.model_confidence)
 
 
 def _others(options: argparse.Namespace) -> tuple[str | None, Any, Requests]:
@@ -112,6 +114,8 @@ def _others(options: argparse.Namespace) -> tuple[str | None, Any, Requests]:
         faults += [f"--tensor-parallel: {each} does not divide --gpus {options.gpus}: {options.gpus % each} "
                    f"would be idle; --gpus {options.gpus - options.gpus % each} has none"
                    for each in options.tensor_parallel if options.gpus % each]
+    if options.model_confidence is not None and not 0.5 <= options.model_confidence < 1:
+        faults.append(f"--model-confidence: expected a share from 0.5, below 1, found {options.model_confidence:g}")
     version = price = None
     try:
         version = _version_of(options.engine, options.engine_version)

@@ -104,8 +104,9 @@ def _heading(name: str) -> list[str]:
 
 def _looks(question: Question, count: int) -> list[str]:
     """Return the lines of [study.statistics] and [study.slo]."""
-    return ["", "[study.statistics]", f"min_tail = {MIN_TAIL}", f"max_requests = {4 * count}", "", "[study.slo]",
-            *_bounds(question)]
+    risk = [] if question.model_confidence is None else [f"model_confidence = {question.model_confidence!r}"]
+    return ["", "[study.statistics]", f"min_tail = {MIN_TAIL}", f"max_requests = {4 * count}", *risk, "",
+            "[study.slo]", *_bounds(question)]
 
 
 def _bounds(question: Question) -> list[str]:

@@ -76,9 +76,13 @@ class Bench:
             return FAILED, " ".join(reason.split()), {}, {}
         if clock.has_stopped:
             return TIMEOUT, f"it took longer than {self._study.settings.run.timeout_s:g} s", {}, {}
-        return DONE, None, leaves(result.summary), look.extra | {
+        numbers, notes = leaves(result.summary), list(result.summary["diagnosis"])
+        if (risk := self._study.risk) is not None:
+            numbers, notes = risk.applied(numbers), [*notes, risk.sentence]
+            look.extra["interval"] = risk.applied(look.extra["interval"])
+        return DONE, None, numbers, look.extra | {
             "gpus": num_gpus(experiment), "gpus_paid": gpus_paid(experiment, look.paid_share),
-            DIAGNOSIS: list(result.summary["diagnosis"]), BACKENDS: backends_of([experiment])}
+            DIAGNOSIS: notes, BACKENDS: backends_of([experiment])}
 
     def _experiment(self, trial: Trial) -> Experiment:
         more = {} if trial.num_requests is None else {"workload.num_requests": trial.num_requests}

@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,11 +33,14 @@ def id_of(experiment: Experiment) -> str:
 
 
 class Ids:
-    """The ids of an experiment's runs, by their seeds; its files are read once."""
+    """The ids of an experiment's runs, by their seeds; its files are read once.
 
-    def __init__(self, experiment: Experiment):
+    more : inputs of the results beside the experiment.
+    """
+
+    def __init__(self, experiment: Experiment, more: Mapping[str, Any] = MappingProxyType({})):
         content = _content(experiment, UNASKED) | {"seed": NO_SEED}
-        self._before, self._after = canonical({"experiment": content, "sources": hash_of_sources()}).split(
+        self._before, self._after = canonical({"experiment": content, "sources": hash_of_sources(), **more}).split(
             canonical(NO_SEED))
 
     def of(self, seed: int) -> str:

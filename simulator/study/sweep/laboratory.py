@@ -55,7 +55,7 @@ class Laboratory:
         """
         key = assignment if num_requests is None else assignment | {"workload.num_requests": num_requests}
         if self._last is None or self._last[0] != key:          # the seeds of one point are consecutive
-            self._last = (key, Ids(self._study.experiment_of(key)))
+            self._last = (key, Ids(self._study.experiment_of(key), self._study.more_inputs))
         self._count += 1
         return Trial(self._count - 1, self._last[1].of(seed), 0, replication, seed, assignment, num_requests)
 

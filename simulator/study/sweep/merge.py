@@ -138,7 +138,7 @@ def summary_of(study: Study, planned: list[Trial], ends: list[Finished | None], 
             "growing_points": int((points["backlog"] == BACKLOGS.index("growing")).sum()),
             "thin_points": int(points["thin"].sum()), "unmeasured_points": _unmeasured(study, points),
             "deterministic_points": int(points["deterministic"].sum()),
-            "errors": dict(sorted(errors.items())), **Said().add_ends(ends).content()}
+            "errors": dict(sorted(errors.items())), **study.risk_content, **Said().add_ends(ends).content()}
 
 
 def _unmeasured(study: Study, points: np.ndarray) -> dict[str, int]:

@@ -23,7 +23,7 @@ def trials_of(study: Study, points: Iterable[Point]) -> list[Trial]:
     """Return the runs of a study: each point with each seed."""
     found: list[Trial] = []
     for number, point in enumerate(points):
-        ids = Ids(study.experiment_of(point))
+        ids = Ids(study.experiment_of(point), study.more_inputs)
         for replication, seed in enumerate(study.seeds):
             found.append(Trial(len(found), ids.of(seed), number, replication, seed, point))
     return found

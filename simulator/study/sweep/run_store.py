@@ -58,8 +58,9 @@ def settle(directory: Path, kind: Kind, study: Study, metrics: Collection[str]) 
         A file cannot be written.
     """
     rules = study.settings.statistics
-    look = json.dumps({"warmup": study.warmup, "metrics": sorted(metrics), "confidence": rules.confidence,
-                       "min_tail": rules.min_tail}, indent=2) + "\n"
+    look = {"warmup": study.warmup, "metrics": sorted(metrics), "confidence": rules.confidence,
+            "min_tail": rules.min_tail} | ({"model_confidence": study.risk.confidence} if study.risk else {})
+    look = json.dumps(look, indent=2) + "\n"
     path, elsewhere = directory / LOOK, "--out chooses another directory"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, field
 
 from simulator import registry
+from simulator.assembly.model_risk import Risk, faults_of, risk_of
 from simulator.config.experiment import Experiment, Output, Section
 from simulator.config.layers import Layers, Source, add_overrides, read_layers
 from simulator.config.load import changed, plain, resolve
@@ -49,6 +50,9 @@ class Statistics(Section, kw_only=True):
     """Precision of the numbers, [study.statistics]."""
 
     confidence: Annotated[Share, Meta(description="confidence of intervals")] = 0.95
+    model_confidence: Annotated[Annotated[float, Meta(ge=0.5, lt=1)] | None, Meta(description=(
+        "confidence over the latency model: runs are of a server as slow, beside its prediction, as this share of the "
+        "points of deployments left out; absent: predictions as they are"))] = None
     warmup: Annotated[Literal["mser5", "none"] | WarmupRule | None, Meta(description=(
         "warm-up that is cut at the beginning; default: none for traces, mser5 for drawn workloads"))] = None
     precision: Annotated[float, Meta(ge=0, lt=1, description=(
@@ -142,6 +146,7 @@ class Study(NamedTuple):
     base : that experiment. axes : in the order of the file. seeds : of the replications.
     resolved : cache of the experiments of points.
     of_points : tables of the experiment that points provide: the base lacks them.
+    risk : by which runs are slower than predicted; None: they are as predicted.
     """
 
     file: str
@@ -153,6 +158,7 @@ class Study(NamedTuple):
     seeds: tuple[int, ...]
     resolved: "Resolved"
     of_points: Mapping[str, Any] | None = None
+    risk: Risk | None = None
 
     def points(self) -> Iterator[Point]:
         """Yield the points, without excluded ones."""
@@ -178,6 +184,7 @@ class Study(NamedTuple):
             All faults of the point, one line each.
         """
         experiment = self.resolved.of(self.layers, assignment) if assignment else self.base
+        experiment = experiment if self.risk is None else self.risk.slowed(experiment)
         return changed(experiment, seed=experiment.seed if seed is None else seed, output=NOTHING)
 
     def plain_base(self) -> dict[str, Any]:
@@ -185,6 +192,16 @@ class Study(NamedTuple):
         if isinstance(self.base, Partly):
             raise Unread("base")
         return plain(self.base)
+
+    @property
+    def more_inputs(self) -> dict[str, float]:
+        """Inputs of the numbers of runs that no experiment has."""
+        return {} if self.risk is None else {"first_token_factor": self.risk.first_token_factor}
+
+    @property
+    def risk_content(self) -> dict[str, Any]:
+        """The risk as the JSON of studies has it; empty: there is none."""
+        return {} if self.risk is None else {"model_confidence": self.risk.content()}
 
     @property
     def is_drawn(self) -> bool:
@@ -262,10 +279,20 @@ def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers:
         study = study._replace(base=resolve(layers.copy()))
     except InputErrors as errors:
         faults += errors.faults
-    faults += faults_of_checks(struct.checks(study))
+    faults += faults_of_checks((*struct.checks(study), lambda: _faults_of_risk(study)))
+    if not faults and settings.statistics.model_confidence is not None:
+        study = study._replace(risk=risk_of(settings.statistics.model_confidence, study.base))
     if faults:                                  # else `check_points` checks them
         faults += faults_of_checks([lambda: _faults_of_points(study, None)])
     return study, faults
+
+
+def _faults_of_risk(study: Study) -> Iterator[str]:
+    """Yield why a study has no confidence over the model."""
+    if study.settings.statistics.model_confidence is not None:
+        points = study.settings.points if isinstance(study.settings.points, tuple) else ()
+        keys = [axis.key for axis in study.axes] + [key for point in points for key in flattened(point)]
+        yield from (f"{study.file}: {fault}" for fault in faults_of(study.base, keys))
 
 
 def check_points(study: Study, limit: int | None = None) -> list[Point]:

@@ -69,7 +69,7 @@ def results_of(question: Question, outcome: Findings, said: Said) -> StudyResult
         "best": _brief(question, ranking[0]) if ranking else None,
         "nearest_miss": None if miss is None else {
             "layout": miss.candidate.layout, "assignment": assigned(miss.candidate.assignment), "why": miss.why,
-            "margin": miss.margin}, **said.content()}
+            "margin": miss.margin}, **question.study.risk_content, **said.content()}
     return StudyResults(ranking, on_front, summary, miss)
 
 
@@ -101,13 +101,14 @@ def write_all(question: Question, outcome: Findings, results: StudyResults, dire
 def winner_toml(question: Question, result: CandidateResult, place: int) -> str:
     """Return the experiment of a candidate's first run.
 
-    `run` repeats it to the last digit: the warm-up that was cut is written to [workload.measure].
+    `run` repeats it to the last digit, without a confidence over the model: the warm-up that was cut is written to
+    [workload.measure].
     """
     study, end = question.study, result.ends[0]
     more = {} if result.num_requests is None else {"workload.num_requests": result.num_requests}
     if end.extra["warmup_requests"]:
         more["workload.measure.warmup_requests"] = end.extra["warmup_requests"]
-    experiment = study.experiment_of(result.assignment | more, end.seed)
+    experiment = study._replace(risk=None).experiment_of(result.assignment | more, end.seed)
     output = replace(study.base.output, directory=None)
     return commented_toml(changed(experiment, name=f"{study.name}-{place:04}", output=output))
 
