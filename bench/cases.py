@@ -8,6 +8,7 @@ from traffic import chat
 from simulator.domain import records
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
+from simulator.domain.host import HostParameters
 from simulator.domain.layer_groups import LayerGroups
 from simulator.domain.parallelism import Parallelism
 from simulator.engine.build import build
@@ -20,6 +21,7 @@ from simulator.latency.roofline.model import Roofline, RooflineParameters
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 
+NO_HOST = HostParameters()
 UNLIMITED_BLOCKS = 10_000_000
 TOKEN_BYTES = 131_072               # of KV, Llama-3.1-8B
 LINK = Port(outer_bytes_per_s=37.5e9)
@@ -54,6 +56,7 @@ class Case:
     tier : makes the KV tier of a replica; None: there is none.
     labels : number of names of "adapter" and "grammar"; each request has one.
     decode_replicas : number of replicas that decode prompts computed by the others.
+    host : time outside the accelerator.
     """
 
     num_requests: int = 100_000
@@ -73,6 +76,7 @@ class Case:
     tier: object = None
     decode_replicas: int = 0
     labels: dict = field(default_factory=dict)
+    host: HostParameters = NO_HOST
 
     def traffic(self):
         """Draw the requests."""
@@ -115,7 +119,8 @@ class Prepared:
             latency = go_around(latency)
         pool = Pool(case.scheduler, case.parameters, latency,
                     num_gpu_blocks=case.num_gpu_blocks, block_size=case.block_size, max_model_len=16384,
-                    replicas=case.replicas, ranks=case.ranks, layer_groups=case.layer_groups, tier=case.tier)
+                    replicas=case.replicas, ranks=case.ranks, layer_groups=case.layer_groups, tier=case.tier,
+                    host=case.host)
         plan = ClusterPlan((pool,), front, **case.engine)
         if case.decode_replicas:
             plan = _apart(plan, case.decode_replicas)

@@ -7,12 +7,15 @@ from cases import Case, NoSink, Prepared
 from pairs import cpu_s
 
 from simulator.config.experiment import Output
+from simulator.domain.host import HostParameters
+from simulator.domain.host_defaults import FRONT_END_US
 from simulator.results.files import FileRecorder
 from simulator.results.memory import MemoryRecorder
 
 pytestmark = pytest.mark.benchmark(group="options", timer=time.process_time)
 
 PLAIN = Case()
+VLLM_HOST = HostParameters(**FRONT_END_US)
 SMALL = Case(num_requests=20_000)
 LIGHT = Case(num_requests=20_000, rate_per_s=2.0)
 TABLES = ("requests", "iterations", "chrome_trace", "token_times")
@@ -45,6 +48,16 @@ def test_roofline_against_linear(pairs, report):
 
     per_iteration = pair.ratio * linear.total("iterations") / roofline.total("iterations")
     report.add("roofline", f"{per_iteration:.2f} x linear", "<= 3 x", f"{pair}; the ratio is per iteration")
+
+
+@pytest.mark.parametrize("replicas", [64, 512])
+def test_host_delays(replicas, pairs, report):
+    case = Case(500 * replicas, replicas)
+    off, on = Prepared(case), Prepared(replace(case, host=VLLM_HOST))
+
+    pair = pairs.against(lambda: cpu_s(off.ready()), on.ready, rounds=9)
+
+    report.add(f"vLLM's host delays, {replicas} replicas", f"{pair.ratio:.2f} x without", "<= 1.15 x", str(pair))
 
 
 def test_ranks_in_lock_step_against_one(pairs, report):

@@ -5,6 +5,7 @@ cimport cython
 from simulator.domain.request cimport Demand, Request
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.fleet.events cimport NUM_KINDS
+from simulator.engine.fleet.delayed cimport Delayed
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.sources.base cimport Source
@@ -32,6 +33,7 @@ cdef class Cluster:
     cdef Request* _requests             # borrowed from the workload, like _demands
     cdef const Demand* _demands
     cdef int32_t* _following            # [arrival] of a slice: the next request of the same replica; -1: none
+    cdef Delayed _delayed               # requests on their way to replicas that do not see each other; None: no delays
     cdef int32_t* _ends                 # [2 x replica] first requests of each in the slice; then the last ones
     cdef int64_t _num_requests          # rows of the workload
     cdef int64_t _horizon_ns            # nothing after this instant happens; NEVER_NS - 1: no horizon
@@ -73,6 +75,8 @@ cdef class Cluster:
     cdef int _run_in_slices(self) except -1 nogil
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil
     cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil
+    cdef int _serve_delayed(self) except -1 nogil
+    cdef int64_t _fitted(self, int64_t slice_ns, int64_t iterations) noexcept nogil
 
     # Process arrivals, events and replicas in order of time, up to the horizon or until nothing is left to do.
     cdef int _loop(self) except -1 nogil

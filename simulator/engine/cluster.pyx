@@ -120,6 +120,8 @@ cdef class Cluster:
         self.source.start()
         for operation in self.operations:
             operation.start()
+        if alone and self._delays_queue():
+            self._delayed = Delayed(self.fleet)
         if alone and self._plan.serves is None:
             self._lanes = lanes_for(self.replicas, self.workload, self._recorder, self._plan, self._observer)
         with nogil:
@@ -136,7 +138,7 @@ cdef class Cluster:
     def _serves_alone(self):
         """Return whether replicas are affected by arrivals only."""
         return self.source.is_fixed and not (
-            self.fleet.coupled or self.fleet.has_deadlines or self._delays_queue())
+            self.fleet.coupled or self.fleet.has_deadlines or self.fleet.front_ends)
 
     def why_whole(self):
         """Return why the cluster cannot be cut into parts that are simulated apart; None: it can."""
@@ -147,7 +149,7 @@ cdef class Cluster:
         return why_no_lanes(self._plan)
 
     def _delays_queue(self):
-        return bool(self.fleet.front_ends) or any(
+        return any(
             self.fleet.entries[i].queue_base_ns > 0 or self.fleet.entries[i].queue_token_ns > 0
             for i in range(self.fleet.num_replicas))
 
@@ -381,7 +383,32 @@ cdef class Cluster:
                     window = max(window // 2, 1)
                 elif done < self._poll_iterations // 4:
                     window = min(2 * window, most)
-        return 0
+        return 0 if self._delayed is None else self._serve_delayed()
+
+    cdef int _serve_delayed(self) except -1 nogil:
+        """After the last arrival: serve the requests that are on their way, in slices of time."""
+        cdef int64_t end_ns = self._horizon_ns + 1, slice_ns = FIRST_SLICE_NS, before
+        cdef int64_t first_ns = self._delayed.next_ns(self._first, self._last)
+        while not self._stopped and first_ns < end_ns:
+            before = self._recorder.iterations
+            self.clock_ns = max(self.clock_ns, min(first_ns, end_ns - slice_ns) + slice_ns)
+            if self._lanes is None:
+                self._delayed.deliver(self._first, self._last, min(self.clock_ns, end_ns))
+            else:
+                with gil:
+                    self._lanes.serve(self._deliver_lane, min(self.clock_ns, end_ns))
+            slice_ns = self._fitted(slice_ns, self._recorder.iterations - before)
+            if self._recorder.iterations >= self._next_poll:
+                self._poll(min(self.clock_ns, end_ns))
+            first_ns = self._delayed.next_ns(self._first, self._last)
+        self._last_event_ns = max(self._last_event_ns, self._delayed.left_ns())
+        return self._delayed.hand_over()
+
+    cdef int64_t _fitted(self, int64_t slice_ns, int64_t iterations) noexcept nogil:
+        """Return the length of the next slice of time, after one with so many iterations."""
+        if iterations < POLL_ITERATIONS // 4:
+            return min(2 * slice_ns, NEVER_NS // 4)
+        return max(slice_ns // 2, 1) if iterations > POLL_ITERATIONS else slice_ns
 
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil:
         """Serve up to `window` arrivals; return their number."""
@@ -424,9 +451,12 @@ cdef class Cluster:
         for index in range(first, last):
             row = self._ends[index]
             while row >= 0:
-                self.fleet.enqueue(row, self._requests[row].arrival_ns)
+                if self._delayed is None:
+                    self.fleet.enqueue(row, self._requests[row].arrival_ns)
+                else:
+                    self._delayed.add(row, index, self._requests[row].arrival_ns)
                 row = self._following[row - begin]
-        return 0
+        return 0 if self._delayed is None else self._delayed.deliver(first, last, self.clock_ns)
 
     cdef int _advance_all(self, int64_t until_ns) except -1 nogil:
         if self._lanes is None:
@@ -438,6 +468,10 @@ cdef class Cluster:
     def _serve_lane(self, int32_t first, int32_t last, int64_t begin):
         with nogil:
             self._serve_some(first, last, begin)
+
+    def _deliver_lane(self, int32_t first, int32_t last, int64_t until_ns):
+        with nogil:
+            self._delayed.deliver(first, last, until_ns)
 
     def _advance_lane(self, int32_t first, int32_t last, int64_t until_ns):
         with nogil:
@@ -480,10 +514,7 @@ cdef class Cluster:
             before = self._recorder.iterations
             self.clock_ns = max(self.clock_ns, min(first_ns, end_ns - slice_ns) + slice_ns)
             self._advance_all(min(self.clock_ns, end_ns))
-            if self._recorder.iterations - before < POLL_ITERATIONS // 4:
-                slice_ns = min(2 * slice_ns, NEVER_NS // 4)
-            elif self._recorder.iterations - before > POLL_ITERATIONS:
-                slice_ns = max(slice_ns // 2, 1)
+            slice_ns = self._fitted(slice_ns, self._recorder.iterations - before)
             if self._recorder.iterations >= self._next_poll:
                 self._poll(min(self.clock_ns, end_ns))
         return 0

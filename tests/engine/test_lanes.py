@@ -31,6 +31,9 @@ token_times = true
 """
 SHARED = {"workload.shared_prefix.num_prefixes": 3, "workload.shared_prefix.tokens": 64}
 
+HOST = {"latency.host.queue_base_us": 3300.0, "latency.host.queue_per_prompt_token_us": 60.0,
+        "latency.host.output_token_us": 1800.0}
+
 
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
@@ -60,8 +63,8 @@ def assert_equal_files(one, other):
 
 @pytest.mark.parametrize("overrides", [
     {}, {"engine.num_gpu_blocks": 90}, {"topology.replicas": 2}, {"horizon_s": 4.0},
-    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}],
-    ids=["plain", "preemptions", "two", "horizon", "random", "async"])
+    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}, HOST, HOST | {"horizon_s": 4.0}],
+    ids=["plain", "preemptions", "two", "horizon", "random", "async", "host", "host, horizon"])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_files_are_the_same_to_the_byte(experiment, tmp_path, made, overrides, threads):
     simulator.run(experiment, overrides=overrides, out=tmp_path / "one", threads=1)

@@ -3,12 +3,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 cimport cython
 
-from simulator.core.arithmetic cimport round_half_up
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING
 from simulator.engine.fleet.lookahead cimport AHEAD, BEHIND, STARTED, bring, can_lag, next_departure_ns, post, take_in
+from simulator.engine.fleet.delayed cimport queue_delay_ns
 from simulator.engine.fleet.events cimport ENQUEUE, HAND_OVER, RECALL, TIME_OUT
 from simulator.engine.fleet.front_end cimport FrontEnd
 from simulator.engine.fleet.live_view cimport LiveView
@@ -277,11 +277,7 @@ cdef class Fleet:
         return self._delay(row, index, now_ns)
 
     cdef int _delay(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
-        cdef const ReplicaEntry* entry = &self.entries[index]
-        cdef double exact_ns = entry.queue_base_ns + entry.queue_token_ns * self.requests[row].prompt_tokens
-        cdef int64_t delay_ns = round_half_up(exact_ns)
-        if entry.resolution_ns > 0:
-            delay_ns = <int64_t>(exact_ns / entry.resolution_ns) * entry.resolution_ns
+        cdef int64_t delay_ns = queue_delay_ns(&self.entries[index], self.requests[row].prompt_tokens)
         if delay_ns > 0:
             return self.events.push(now_ns + delay_ns, ENQUEUE, ENQUEUE, index, row)
         return self.enqueue(row, now_ns)

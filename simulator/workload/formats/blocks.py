@@ -6,6 +6,8 @@ import numpy as np
 from simulator.domain import records
 from simulator.workload.columns import Prompts
 
+DENSE = 4               # integers from the smallest to the largest, for each value: up to here a table ranks them
+
 
 def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prompts | None:
     """Return prompts with each block as a stream of its own; None: no request has ids.
@@ -15,7 +17,15 @@ def block_prompts(ids: list, block_size: int, prompt_tokens: np.ndarray) -> Prom
     ids : for each request a list of integers, or None for a prompt that is shared with no other. Blocks cover the
         prompt; the last one may be partial.
     """
-    counts, codes = coded_ids(ids)
+    return prompts_of_codes(*coded_ids(ids), block_size, prompt_tokens)
+
+
+def prompts_of_codes(counts: np.ndarray, codes: np.ndarray, block_size: int, prompt_tokens: np.ndarray
+                     ) -> Prompts | None:
+    """Return prompts with each block as a stream of its own, see `block_prompts`.
+
+    counts, codes : as returned by `coded_ids`.
+    """
     if not counts.any():
         return None
     num_tokens = np.full(len(codes), block_size, dtype=np.int64)
@@ -34,8 +44,18 @@ def coded_ids(ids: list) -> tuple[np.ndarray, np.ndarray]:
     except OverflowError:                               # hashes of 64 bits, or more
         table = {}
         return counts, np.array([table.setdefault(each, len(table)) for each in flat], dtype=np.int64)
-    _, codes = np.unique(values, return_inverse=True)
-    return counts, codes.astype(np.int64)
+    return counts, ranks(values)
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value among the distinct values, int64."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low > DENSE * len(values):
+        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    is_present = np.zeros(high - low + 1, bool)
+    places = values - low
+    is_present[places] = True
+    return (np.cumsum(is_present) - 1)[places]
 
 
 def runs(counts: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

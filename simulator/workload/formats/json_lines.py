@@ -1,11 +1,15 @@
 """The frame of readers of JSON Lines: a file is read, each line is checked, then all lines become columns."""
 from pathlib import Path
 
+import numpy as np
+
 from simulator.errors import InputErrors, number_of
 from simulator.workload.columns import Columns
+from simulator.workload.limits import MISSING
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import check_text
-from simulator.workload.reading.json_lines import decoded_lines
+from simulator.workload.reading.json_lines import decoded_lines, keys_of
+from simulator.workload.reading.json_scan import JsonScan, scan_lines
 
 
 class JsonLines:
@@ -14,11 +18,13 @@ class JsonLines:
     kind : a msgspec.Struct, the content of a line.
     needed : required keys of a line, for the message if all are missing.
     things : noun for the content of a file, for the message if it is empty.
+    scans : whether `scanned` makes columns of lines without one object each.
     """
 
     kind = None
     needed = ""
     things = "requests"
+    scans = False
 
     def __init__(self, parameters=None):
         self.parameters = parameters
@@ -32,6 +38,9 @@ class JsonLines:
             All faults of single lines, or else all faults of the lines together, by line.
         """
         check_text(path, data)
+        scan = scan_lines(data, keys_of(self.kind)) if self.scans else None
+        if scan is not None and len(scan.lines) and (columns := self.scanned(path, scan)) is not None:
+            return columns
         faults = Faults(path)
         lines = self.lines(data, faults)
         for number, line in lines:
@@ -43,6 +52,12 @@ class JsonLines:
         faults.raise_if_any()
         return columns
 
+    def scanned(self, path: str | Path, scan: JsonScan) -> Columns | None:
+        """Return the requests of all lines.
+
+        None: they have to be decoded one by one, by `lines`, `check` and `columns`, for a message or an unusual form.
+        """
+
     def lines(self, data: bytes, faults: Faults) -> list[tuple[int, object]]:
         """Return the number and content of each line."""
         return decoded_lines(data, self.kind, self.needed, faults)
@@ -53,6 +68,14 @@ class JsonLines:
     def columns(self, lines: list[tuple[int, object]], faults: Faults) -> Columns:
         """Return the requests of all lines, or add faults of the lines together."""
         raise NotImplementedError
+
+
+def has_all_blocks(counts: np.ndarray, prompt_tokens: np.ndarray, block_size: int) -> bool:
+    """Return whether each line has one of `hash_ids` for each prompt block.
+
+    counts : int64 (n,), ids of each line; MISSING: it has no `hash_ids`.
+    """
+    return bool(np.all((counts == MISSING) | (counts == -(-prompt_tokens // block_size))))
 
 
 def check_blocks(number: int, line, block_size: int, faults: Faults, advice: str = "") -> None:

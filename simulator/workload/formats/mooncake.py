@@ -9,6 +9,7 @@ A later line of a session comes `delay` after the end of the line before, withou
 timestamps are apart. If a line has `wait_for`, the file is a graph: such lines come `delay` + `tool_wait_ms` after the
 ends of the lines in `wait_for`; sessions then are labels. Dynamo serves high priorities first; here they change sign.
 """
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -19,9 +20,11 @@ from simulator.workload.columns import Columns, nearest
 from simulator.workload.formats.agent_graphs import AgentGraphs, coded, components, ns_of_ms
 from simulator.workload.formats.blocks import block_prompts
 from simulator.workload.formats.json_lines import JsonLines, check_blocks
+from simulator.workload.formats.mooncake_scan import STRICT_PRIORITY, columns_of
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.epochs import epoch_unit_s, unit_note
 from simulator.workload.reading.faults import Faults, quoted
+from simulator.workload.reading.json_scan import JsonScan
 
 Milliseconds = Annotated[float, Meta(ge=0, le=MAX_TIME_NS / 1e6)]
 Timestamp = Annotated[float, Meta(ge=0, le=9e18)]
@@ -81,7 +84,7 @@ class Mooncake(JsonLines):
     """The reader of Mooncake traces; without hash_ids a prompt is not shared."""
 
     Parameters = MooncakeParameters
-    kind, needed = Line, NEEDED
+    scans, kind, needed = True, Line, NEEDED
 
     def check(self, number: int, line: Line, faults: Faults) -> None:
         block_size = self.parameters.block_size
@@ -89,6 +92,9 @@ class Mooncake(JsonLines):
             _refuse_missing(number, missing, faults)
         elif line.hash_ids is not None:
             check_blocks(number, line, block_size, faults, "; is block_size right?")
+
+    def scanned(self, path: str | Path, scan: JsonScan) -> Columns | None:
+        return columns_of(path, scan, self.parameters.block_size)
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
         notes = in_milliseconds(lines, faults)
@@ -150,7 +156,7 @@ def named(lines: list[tuple[int, Line]], notes: tuple[str, ...] = ()) -> dict:
     if any(line.priority for _, line in lines):
         columns["priority"] = -np.array([line.priority or 0 for _, line in lines], dtype=np.int64)
     if tiers := sum(bool(line.strict_priority) for _, line in lines):
-        columns["notes"] += (f"the trace gives {tiers} requests a strict_priority, which has no effect here",)
+        columns["notes"] += (STRICT_PRIORITY.format(tiers),)
     return columns
 
 

@@ -15,6 +15,8 @@ from simulator.workload.reading.faults import Faults
 class MooncakeDelta(Mooncake):
     """The reader of Mooncake traces with only new tokens."""
 
+    scans = False
+
     def check(self, number: int, line: Line, faults: Faults) -> None:
         super().check(number, line, faults)
         if line.wait_for:

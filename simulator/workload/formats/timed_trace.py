@@ -4,6 +4,7 @@ Source: vllm-project/vllm, vllm/benchmarks/datasets/datasets.py, commit 003cf029
 output_length, hash_ids. Times count from the start. A chunk cut by the prompt's end has other tokens than the whole
 chunk of its id.
 """
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,10 +13,12 @@ from msgspec import Meta
 
 from simulator.domain import records
 from simulator.workload.columns import Columns, Prompts, nearest
-from simulator.workload.formats.json_lines import JsonLines, check_blocks
+from simulator.workload.formats.blocks import ranks
+from simulator.workload.formats.json_lines import JsonLines, check_blocks, has_all_blocks
 from simulator.workload.formats.order import notes_on_order
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from simulator.workload.reading.faults import Faults
+from simulator.workload.reading.json_scan import JsonScan
 
 
 class Line(msgspec.Struct):
@@ -42,7 +45,7 @@ class TimedTrace(JsonLines):
     """
 
     Parameters = TimedTraceParameters
-    kind, needed = Line, "timestamp, input_length, output_length, hash_ids"
+    scans, kind, needed = True, Line, "timestamp, input_length, output_length, hash_ids"
 
     def check(self, number: int, line: Line, faults: Faults) -> None:
         check_blocks(number, line, self.parameters.block_size, faults, "; is block_size right?")
@@ -50,19 +53,32 @@ class TimedTrace(JsonLines):
             faults.add(number, f"timestamp: expected at most {MAX_TIME_NS / 1e9:g} s, found {line.timestamp:g}")
 
     def columns(self, lines: list[tuple[int, Line]], faults: Faults) -> Columns:
-        times = nearest(np.array([line.timestamp for _, line in lines]) * (self.parameters.timestamp_unit_s * 1e9))
-        prompt_tokens = np.array([line.input_length for _, line in lines], dtype=np.int64)
-        return Columns(
-            arrival_ns=times, prompt_tokens=prompt_tokens,
-            output_tokens=np.array([line.output_length for _, line in lines], dtype=np.int64),
-            prompts=self._prompts([line.hash_ids for _, line in lines], prompt_tokens),
-            notes=notes_on_order(faults.path, times))
+        timestamps = np.array([line.timestamp for _, line in lines])
+        prompt_tokens, output_tokens, counts = (
+            np.array(column, dtype=np.int64) for column in zip(
+                *((line.input_length, line.output_length, len(line.hash_ids)) for _, line in lines), strict=True))
+        ids = np.array([each for _, line in lines for each in line.hash_ids], dtype=np.int64)
+        return self._columns(faults.path, timestamps, prompt_tokens, output_tokens, self._prompts(
+            counts, ids, prompt_tokens))
 
-    def _prompts(self, ids: list[list[int]], prompt_tokens: np.ndarray) -> Prompts:
-        counts = np.array([len(each) for each in ids], dtype=np.int64)
+    def scanned(self, path: str | Path, scan: JsonScan) -> Columns | None:
+        timestamps, prompt_tokens, output_tokens, counts = (
+            scan.values[name] for name in ("timestamp", "input_length", "output_length", "hash_ids"))
+        if not has_all_blocks(counts, prompt_tokens, self.parameters.block_size) or (
+                timestamps.max() * self.parameters.timestamp_unit_s * 1e9 > MAX_TIME_NS):
+            return None
+        return self._columns(path, timestamps, prompt_tokens, output_tokens, self._prompts(
+            counts, scan.items["hash_ids"], prompt_tokens))
+
+    def _columns(self, path: str | Path, timestamps: np.ndarray, prompt_tokens: np.ndarray, output_tokens: np.ndarray,
+                 prompts: Prompts) -> Columns:
+        times = nearest(timestamps * (self.parameters.timestamp_unit_s * 1e9))
+        return Columns(arrival_ns=times, prompt_tokens=prompt_tokens, output_tokens=output_tokens, prompts=prompts,
+                       notes=notes_on_order(path, times))
+
+    def _prompts(self, counts: np.ndarray, ids: np.ndarray, prompt_tokens: np.ndarray) -> Prompts:
         block_size = self.parameters.block_size
         num_tokens = np.full(counts.sum(), block_size)
         num_tokens[np.cumsum(counts) - 1] = prompt_tokens - (counts - 1) * block_size
-        chunks = np.column_stack([np.array([each for of_one in ids for each in of_one], dtype=np.int64), num_tokens])
-        _, codes = np.unique(chunks, axis=0, return_inverse=True)
-        return Prompts(counts, records.named_stream(codes.ravel()), num_tokens)
+        codes = ranks(ranks(ids) * (block_size + 1) + num_tokens)       # by id, then by tokens
+        return Prompts(counts, records.named_stream(codes), num_tokens)

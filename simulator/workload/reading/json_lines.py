@@ -3,9 +3,11 @@ import re
 from collections.abc import Iterator
 
 import msgspec
+from msgspec import inspect
 
 from simulator.workload.reading.faults import Faults
 from simulator.workload.reading.files import MAX_LINE_BYTES
+from simulator.workload.reading.json_scan import JsonKey, JsonKind
 
 PLAIN_WORDS = {"int": "an integer", "float": "a number", "array": "a list", "str": "text", "object": "an object",
                "bool": "true or false"}
@@ -41,6 +43,36 @@ def decoded_lines(data: bytes, kind, what: str, faults: Faults, after: int = 0) 
         except (msgspec.DecodeError, RecursionError) as error:
             refuse(number, text, error, what, faults)
     return decoded
+
+
+def keys_of(kind) -> dict[str, JsonKey]:
+    """Return the keys of a line, for `scan_lines`.
+
+    kind : a msgspec.Struct, the content of a line.
+    """
+    return {field.encode_name: _key_of(field.type, field.required) for field in inspect.type_info(kind).fields}
+
+
+def _key_of(kind, is_required: bool) -> JsonKey:
+    given = [each for each in getattr(kind, "types", (kind,)) if not isinstance(each, inspect.NoneType)]
+    if len(given) == 1 and isinstance(given[0], inspect.ListType) and isinstance(given[0].item_type, inspect.IntType):
+        return _bounded(JsonKind.INTEGERS, given[0].item_type, is_required)
+    if len(given) == 1 and isinstance(given[0], inspect.IntType | inspect.FloatType):
+        is_integer = isinstance(given[0], inspect.IntType)
+        return _bounded(JsonKind.INTEGER if is_integer else JsonKind.NUMBER, given[0], is_required)
+    if {type(each) for each in given} <= {inspect.StrType, inspect.IntType} and not any(map(_is_bounded, given)):
+        return JsonKey(JsonKind.TEXT if len(given) == 1 else JsonKind.NAME, required=is_required)
+    return JsonKey(JsonKind.OTHER, required=is_required)
+
+
+def _bounded(kind: JsonKind, of, is_required: bool) -> JsonKey:
+    bounds = {name: bound for name, bound in (("low", of.ge), ("high", of.le)) if bound is not None}
+    return JsonKey(kind if (of.gt, of.lt, of.multiple_of) == (None,) * 3 else JsonKind.OTHER, required=is_required,
+                   **bounds)
+
+
+def _is_bounded(of) -> bool:
+    return any(getattr(of, name) is not None for name in of.__struct_fields__)
 
 
 def refuse(number: int, text: bytes, error: Exception, what: str, faults: Faults) -> None:
