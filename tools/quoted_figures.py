@@ -100,10 +100,11 @@ def at(results: Any, path: str) -> Any:
     if isinstance(results, list):
         place, _, rest = path.partition(".")
         return sum(at(each, rest) for each in results) if place == "sum" else at(results[int(place)], rest)
-    for key in results if isinstance(results, dict) else ():
-        if f"{path}.".startswith(f"{key}.") and (value := results[key]) is not None:
-            return at(value, path[len(key) + 1:])
-    raise KeyError(path)
+    keys = [key for key in results if f"{path}.".startswith(f"{key}.")] if isinstance(results, dict) else []
+    key = max(keys, key=len, default=None)      # keys may have dots
+    if key is None or results[key] is None:
+        raise KeyError(path)
+    return at(results[key], path[len(key) + 1:])
 
 
 def run(order: Run) -> Any:
@@ -146,7 +147,7 @@ def facts(file: Path = FACTS) -> dict[str, dict]:
 
 def words_of(table: dict) -> Iterator[str]:
     """Yield the quotes of a page; one with `each` is repeated with every name for {each}."""
-    for quote in table["quotes"]:
+    for quote in table.get("quotes", ()):
         if isinstance(quote, str):
             yield quote
         else:
@@ -162,12 +163,17 @@ def runs_of(page: str, table: dict) -> dict[str, Run]:
             for name, given in runs.items()}
 
 
+def pattern_of(words: str) -> str:
+    """Return a regular expression of words, over lines."""
+    return GAP.join(map(re.escape, re.split(" +", words)))
+
+
 def found_in(text: str, page: str, table: dict) -> tuple[list[Quote], list[Figure]]:
     """Return the quotes of a page with this text, and their figures in order of place."""
     quotes, figures, runs = [], [], runs_of(page, table)
     for words in words_of(table):
         slots = list(SLOT.finditer(words))
-        fixed = [GAP.join(map(re.escape, re.split(" +", part))) for part in re.split(SLOT.pattern, words)[::5]]
+        fixed = map(pattern_of, re.split(SLOT.pattern, words)[::5])
         places = list(re.finditer(f"({NUMBER})".join(fixed), text))
         if len(places) != 1:
             quotes.append(Quote(page, words, -1, -1))
