@@ -162,7 +162,7 @@ cdef class InOrder(Scheduler):
         return promised
 
     cdef int64_t _missing_blocks(self, int32_t slot) noexcept nogil:
-        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len) + self._draft_slots
+        cdef int64_t text = min(<int64_t>self._sequences[slot].num_tokens, self._max_model_len)
         if self.kv.is_hybrid:
-            return (<GroupTables>self.kv).lacking_whole(slot, text)
-        return self.kv.lacking(slot, text)
+            return (<GroupTables>self.kv).lacking_whole(slot, text, self._draft_slots)
+        return self.kv.lacking(slot, text + self._draft_slots)

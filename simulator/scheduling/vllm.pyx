@@ -828,6 +828,7 @@ cdef class Vllm(EncodingScheduler):
 
     cdef int update(self, const Entry* entry, int32_t sampled, int32_t rejected, bint goes_on) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[entry.slot]
+        cdef int32_t cut = 0
         if self.encoder is not None:
             self.pass_items(sequence, sequence.num_placeholders if self._is_async else rejected,
                             sampled > 0 and not goes_on)
@@ -835,14 +836,16 @@ cdef class Vllm(EncodingScheduler):
             return 0
         sequence.num_tokens += sampled
         sequence.num_computed -= rejected
+        if self._caches_at_end:
+            cut = entry.drafts - rejected + 1 - sampled             # accepted drafts behind the last token
+            sequence.num_computed -= cut
         if self._is_async:
-            sequence.num_placeholders -= rejected + sampled
+            sequence.num_placeholders -= rejected + sampled + cut
             return self.kv.cache(entry.slot, sequence.num_computed - sequence.num_placeholders
                                  if self.kv.hashes_ahead == 0 else min(
                                      sequence.num_computed - sequence.num_placeholders,
                                      sequence.num_tokens - self.kv.hashes_ahead))
         if self._caches_at_end and self._num_drafts > 0:
-            sequence.num_computed -= entry.drafts - rejected + 1 - sampled      # accepted drafts behind the last token
             self.kv.cache(entry.slot, min(<int64_t>sequence.num_computed,
                                           <int64_t>sequence.num_tokens - self.kv.hashes_ahead))
         if goes_on:

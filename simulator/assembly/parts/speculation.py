@@ -3,7 +3,6 @@ from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Part
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature, Place
-from simulator.domain.vllm_versions import behaviour_of
 from simulator.results.speculation import metrics_of
 from simulator.results.summary_keys import keys_of
 
@@ -20,13 +19,8 @@ def _why_unpriced(place: Place) -> str:
 
 
 def _why_no_tiers(place: Place) -> str:
-    if not used.protocol_of(place).takes_drafts:
-        return 'its rules are not settled with drafts; those of "vllm_offload" are'
-    parameters = place.engine.parameters
-    drops = parameters.speculative.method in behaviour_of(parameters.vllm_version).offload_drafters
-    return place.layer_groups and drops and (
-        "layers with a block table of their own lose different chunks of a hit to a drafter of the model, which is not "
-        "built")
+    return "" if used.protocol_of(place).takes_drafts else (
+        'its rules are not settled with drafts; those of "vllm_offload" are')
 
 
 class Speculation(Part):
@@ -37,9 +31,7 @@ class Speculation(Part):
         Conflict(has.POOLING, DRAFTS, "pooling has no output, and drafts would be of none"),
         Conflict(DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
         Conflict(DRAFT_MODEL, has.BACKEND, _why_unpriced, "a backend has no prices of another model"),
-        Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers,
-                 'only the rules of "vllm_offload" are settled with drafts, and with EAGLE and MTP where all layers '
-                 "share one block table"),
+        Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers, 'only the rules of "vllm_offload" are settled with drafts'),
         Conflict(Feature("hashes of blocks without the token behind",
                          "engine.speculative.disable_lookahead_block_hashes", False),
                  used.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),

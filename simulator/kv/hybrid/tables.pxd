@@ -10,6 +10,7 @@ from simulator.kv.base cimport KVCache
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.hybrid.block_store cimport BlockStore
 from simulator.kv.hybrid.layer_kind cimport Ends, LayerKind, Search, Table, salted
+from simulator.kv.hybrid.listed_states cimport ListedStates
 
 
 cdef struct Holder:             # of a slot
@@ -25,11 +26,6 @@ cdef struct Holder:             # of a slot
     Ends ends
     uint64_t tail_hash          # of the text up to the last place of the prompt where a hit may end; 0: not needed yet
     Cursor cursor               # behind the hashed tokens of shared text
-
-
-cdef struct ListedState:        # a state that entered the prefix cache
-    int64_t end                 # tokens of the text that the state covers
-    int32_t row, group, block
 
 
 cdef struct Copied:             # in the batch being formed
@@ -79,11 +75,8 @@ cdef class GroupTables(KVCache):
     cdef int32_t _room_states
     cdef int32_t* _least        # [_num_groups] upper bound of the blocks of a text, for whole_blocks
     cdef readonly object layers         # LayerGroups
-    cdef ListedState* listed_states     # [num_listed_states] with fences: states that their request still holds; a
-    cdef int32_t num_listed_states      # tier empties it
-    cdef bint lists_prompts     # states of outputs are not in listed_states
-    cdef void drop_listed(self, int32_t row) noexcept nogil     # remove the states of a request
-    cdef int32_t _room_listed
+    cdef ListedStates listed    # None without fences
+    cdef bint lists_prompts     # states of outputs are not in it
     cdef int64_t* _given_at     # [block] the turn in which a sequence got it last; NULL: there are no fences
     cdef int64_t turn           # of the tier: raised once for each of its steps
 
@@ -92,10 +85,10 @@ cdef class GroupTables(KVCache):
     cdef inline const Table* table(self, int32_t slot, int32_t group) noexcept nogil:
         return &self._tables[<size_t>slot * self._num_groups + group]
 
-    # Blocks that a sequence lacks for a text, in the check that it fits whole.
+    # Blocks that a sequence lacks for a text and the slots of a step with drafts, in the check that it fits whole.
     @cython.final
-    cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text) noexcept nogil:
-        return self._need(slot, 0, text, text, True)
+    cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text, int64_t draft_slots) noexcept nogil:
+        return self._need(slot, 0, text + draft_slots, text, True)
 
     # Is the text in a block in the prefix cache?
     @cython.final
@@ -149,7 +142,7 @@ cdef class GroupTables(KVCache):
     cdef int32_t _end_of(self, int32_t group, int64_t slots, int64_t main) noexcept nogil
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
-    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil
+    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index, int64_t end) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
 

@@ -9,6 +9,7 @@ from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.fences cimport Fences
 from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
 from simulator.kv.hybrid.layer_kind cimport Run, own_hash
+from simulator.kv.hybrid.listed_states cimport ListedState
 
 from math import gcd
 
@@ -87,7 +88,6 @@ cdef class GroupTables(KVCache):
         free(self._least)
         free(self._new_hashes)
         free(self._new_states)
-        free(self.listed_states)
         free(self._copied)
         free(self._given_at)
 
@@ -127,29 +127,14 @@ cdef class GroupTables(KVCache):
         self._given_at = <int64_t*>calloc(self.num_blocks + 1, sizeof(int64_t))
         if self._given_at == NULL:
             raise MemoryError()
-        self.fences = Fences()
+        self.fences, self.listed = Fences(), ListedStates()
 
-    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index) except -1 nogil:
-        """Note a state that entered the prefix cache, for a tier."""
-        cdef const Table* table = self.table(slot, group)
+    cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index, int64_t end) except -1 nogil:
+        """Note a state of `end` tokens that entered the prefix cache, for a tier."""
         cdef int32_t row = self._holders[slot].row
-        cdef int64_t end = (<int64_t>index + 1) * (<LayerKind>self._kinds[group]).block_size
         if self.lists_prompts and end > self._content.prompt_tokens(row):
             return 0
-        if self.num_listed_states == self._room_listed:
-            resize(&self.listed_states, (2 * <size_t>self._room_listed + 16) * sizeof(ListedState))
-            self._room_listed = 2 * self._room_listed + 16
-        self.listed_states[self.num_listed_states] = ListedState(end, row, group, table.blocks[index])
-        self.num_listed_states += 1
-        return 0
-
-    cdef void drop_listed(self, int32_t row) noexcept nogil:
-        cdef int32_t i, kept = 0
-        for i in range(self.num_listed_states):
-            if self.listed_states[i].row != row:
-                self.listed_states[kept] = self.listed_states[i]
-                kept += 1
-        self.num_listed_states = kept
+        return self.listed.add(ListedState(end, row, group, self.table(slot, group).blocks[index]))
 
     cdef int32_t _count_free_hits(self) noexcept nogil:
         """Return the blocks found that no sequence holds, without blocks that are not needed any more.
@@ -283,8 +268,8 @@ cdef class GroupTables(KVCache):
                 blocks[i] = self.store.list_as(blocks[i], key)
                 if (<LayerKind>self._kinds[group]).keeps_newest:
                     self._note_state(key)
-                    if self.fences is not None:
-                        self._note_listed(slot, group, i)
+                    if self.listed is not None:
+                        self._note_listed(slot, group, i, (<int64_t>i + 1) * size)
             if run.end >= end:
                 break
             run = (<LayerKind>self._kinds[group]).kept(run.end, &holder.ends)
@@ -318,13 +303,15 @@ cdef class GroupTables(KVCache):
         hash = self._hash_until(holder, end)
         table.blocks[place] = self.store.list_as(table.blocks[place], salted(hash, self._search.salts[group]))
         self._note_state(salted(hash, self._search.salts[group]))
-        return 0
+        return self._note_listed(slot, group, place, end) if self.listed is not None else 0
 
     cdef int _forget_hash(self, int32_t slot, int32_t group, int32_t place) except -1 nogil:
         """Let no lookup find the block at a place of a table."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         if table.blocks[place] > NO_BLOCK and self.store.prefixes.blocks[table.blocks[place]].hash != 0:
             (<NamedStore>self.store).unlist(table.blocks[place])
+            if self.listed is not None:
+                self.listed.drop_block(self._holders[slot].row, table.blocks[place])
         return 0
 
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil:
@@ -341,8 +328,8 @@ cdef class GroupTables(KVCache):
                 if returns:
                     blocks[i] = self.store.list_as(blocks[i], salted(
                         own_hash(holder.row, (i + 1) * step - 1), self._search.salts[group]))
-                    if self.fences is not None and (<LayerKind>self._kinds[group]).keeps_newest:
-                        self._note_listed(slot, group, i)
+                    if self.listed is not None and (<LayerKind>self._kinds[group]).keeps_newest:
+                        self._note_listed(slot, group, i, (<int64_t>i + 1) * step * self._search.grain)
                 else:
                     blocks[i] = NOBODYS
         return 0

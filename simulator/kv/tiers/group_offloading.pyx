@@ -6,7 +6,7 @@ itself when it enters the prefix cache. Blocks that a window has passed over are
 that is reused before it was offered is lost, and one that a store still reads makes the step wait.
 Source: the behaviour of vLLM 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport cython
@@ -15,7 +15,8 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.row_list cimport RowList, add_row
 from simulator.kv.content cimport Content
 from simulator.kv.hybrid.layer_kind cimport Table
-from simulator.kv.hybrid.tables cimport GroupTables, ListedState
+from simulator.kv.hybrid.listed_states cimport ListedState
+from simulator.kv.hybrid.tables cimport GroupTables
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.kv.tiers.chunk_table cimport WRITING
 from simulator.kv.tiers.copies cimport LOAD, STORE, Copy, copy_named, name_of
@@ -134,8 +135,9 @@ cdef class GroupOffloadingTier(OffloadingTier):
         searched again, as vLLM does.
         """
         cdef int64_t end = text - self._ends_short, tokens = 0
+        cdef uint32_t left = 0              # bits of groups that have left the last chunk of a hit of this length
         cdef int32_t first = 0, next = 0, i, group, size
-        cdef bint again = True, seen_window
+        cdef bint again = True, seen_window, drop
         cdef Found found
         end -= end % self._state_tokens
         while again:
@@ -145,17 +147,21 @@ cdef class GroupOffloadingTier(OffloadingTier):
                 group = self._order[i]
                 size = self._groups[group].chunk_tokens
                 end = min(end, text // size * size)
+                drop = self._groups[group].drops and left >> group & 1 == 0
                 found.count, found.is_late = 0, False
                 if end - local_tokens >= size:
-                    self._find(user, group, <int32_t>(local_tokens // size), end, &found)
+                    self._find(user, group, <int32_t>(local_tokens // size), end, text // size * size if drop else 0,
+                               &found)
                 if found.is_late:
                     is_late[0] = True
-                else:
-                    end = min(end, (local_tokens // size + found.count) * size)
+                elif found.count > 0:
+                    left |= <uint32_t>drop << group
+                    end = min(end, (local_tokens // size + found.count - drop) * size)
                 if end - local_tokens < size or (found.count == 0 and not found.is_late):
                     is_late[0] = False
                     return 0
                 if end - local_tokens < tokens:
+                    left = left if self._groups[group].drops else 0
                     if is_late[0]:
                         is_late[0], again, next = False, True, 0
                     elif seen_window and not again:
@@ -165,21 +171,27 @@ cdef class GroupOffloadingTier(OffloadingTier):
         is_read[0] = self._caches and self._is_read(user, local_tokens, tokens)
         return tokens
 
-    cdef int _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens, Found* found) except -1 nogil:
-        """Find the chunks of a group from chunk `begin` on, for a hit that ends with `end_tokens` tokens at most."""
+    cdef int _find(self, int32_t user, int32_t group, int32_t begin, int64_t end_tokens, int64_t last_tokens,
+                   Found* found) except -1 nogil:
+        """Find the chunks of a group from chunk `begin` on, for a hit that ends with `end_tokens` tokens at most.
+
+        last_tokens : 0, or of the text in whole chunks, of which the hit leaves the last one found.
+        """
         cdef const LayerChunks* it = &self._groups[group]
-        cdef int32_t end = <int32_t>((end_tokens + it.chunk_tokens - 1) // it.chunk_tokens), run = 0, needed, i
+        cdef int32_t drop = last_tokens > 0, run = 0, needed, i
+        cdef int64_t most = min(end_tokens + it.chunk_tokens, last_tokens) if drop else end_tokens
+        cdef int32_t end = <int32_t>((most + it.chunk_tokens - 1) // it.chunk_tokens)
         self.users.name_chunks(user, group, it.chunk_tokens, end)
         if it.window_chunks == 0:
             while begin + found.count < end and self._is_there(user, group, begin + found.count, &found.is_late):
                 found.count += 1
             return 0
-        needed = chunks_needed(it, end_tokens)
+        needed = chunks_needed(it, min(end_tokens, <int64_t>(end - drop) * it.chunk_tokens)) + drop
         for i in range(end - 1, begin - 1, -1):
             if self._is_there(user, group, i, &found.is_late):
                 run += 1
             else:
-                run, needed, found.is_late = 0, it.window_chunks, False
+                run, needed, found.is_late = 0, it.window_chunks + drop, False
             if run == needed:
                 found.count = i - begin + needed
                 return 0
@@ -279,26 +291,26 @@ cdef class GroupOffloadingTier(OffloadingTier):
         if user >= 0:
             self._flush_user(user)
             self.users.forget_blocks(user)
-        self._tables.drop_listed(row)
+        self._tables.listed.drop(row)
         return 0
 
     cdef int leaves(self, int32_t slot, int32_t row, int64_t computed, int64_t text) except -1 nogil:
         cdef int32_t user = self.users.find(row), prompt = self._content.prompt_tokens(row)
         cdef User* it
         self._num_left += 1
-        self._tables.drop_listed(row)
+        self._tables.listed.drop(row)
         if user < 0:
             return 0
         it = &self.users.users[user]
         it.limit = self._tokens_to_store(row, min(max(<int64_t>prompt, text - 1), computed))
+        self.users.leave(user)
         it.offers = self._may_offer(user)
         self._num_offering += it.offers
         self._fence_all(user)
-        self.users.leave(user)
         return add_row(&self._leaving, user)
 
     cdef int gives_up(self, int32_t row) except -1 nogil:
-        self._tables.drop_listed(row)
+        self._tables.listed.drop(row)
         return OffloadingTier.gives_up(self, row)
 
     cdef int plan(self) except -1 nogil:
@@ -328,25 +340,25 @@ cdef class GroupOffloadingTier(OffloadingTier):
 
     cdef int _store_states(self) except -1 nogil:
         """Store states that entered the prefix cache, by request, in the order of the first one of each."""
-        cdef const ListedState* states = self._tables.listed_states
+        cdef const ListedState* states = self._tables.listed.states
         cdef int32_t group, i, user
-        for group in range(self._num_groups if self._tables.num_listed_states > 0 else 0):
-            for i in range(self._tables.num_listed_states):
+        for group in range(self._num_groups if self._tables.listed.count > 0 else 0):
+            for i in range(self._tables.listed.count):
                 if states[i].group == group:
                     user = self.users.get(states[i].row)
                     if self.users.users[user].states_turn <= self._tables.turn:
                         self.users.users[user].states_turn = self._tables.turn + 1
                         self._store_states_of(user, group)
-        self._tables.num_listed_states = 0
+        self._tables.listed.count = 0
         return 0
 
     cdef int _store_states_of(self, int32_t user, int32_t first) except -1 nogil:
         """Store the states of one request, of which the first is in group `first`."""
-        cdef const ListedState* states = self._tables.listed_states
+        cdef const ListedState* states = self._tables.listed.states
         cdef int32_t row = self.users.users[user].row, group, i, copy, size
         for group in range(first, self._num_groups):
             size = self._groups[group].chunk_tokens
-            for i in range(self._tables.num_listed_states):
+            for i in range(self._tables.listed.count):
                 if (states[i].row != row or states[i].group != group or states[i].end % size
                         or states[i].end > self._tokens_to_store(row, states[i].end)):
                     continue
@@ -361,9 +373,16 @@ cdef class GroupOffloadingTier(OffloadingTier):
         return 0
 
     cdef int32_t _limit(self, int32_t user, int32_t group) noexcept nogil:
-        """Return how many chunks of a group may be stored, which have blocks to the end."""
-        return <int32_t>min(self.users.users[user].limit // self._groups[group].chunk_tokens,
-                            <int64_t>self.users.part(user, group).size // self._chunk_blocks)
+        """Return how many chunks of a group may be stored, which have blocks to the end.
+
+        As long as drafts of an output may be rejected, a drafter may write its KV of the last chunk again.
+        """
+        cdef const LayerChunks* it = &self._groups[group]
+        cdef const User* of_request = &self.users.users[user]
+        cdef int64_t end = of_request.limit // it.chunk_tokens
+        if it.drops and not of_request.has_left and of_request.limit > self._content.prompt_tokens(of_request.row):
+            end = max(end - 1, <int64_t>0)
+        return <int32_t>min(end, <int64_t>self.users.part(user, group).size // self._chunk_blocks)
 
     cdef int _offer(self, int32_t user, bint has_left) except -1 nogil:
         """Plan to write new chunks among those not offered yet; if there is no room, offer them again later."""
@@ -402,7 +421,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
 
     cdef bint _looks_back(self, const LayerChunks* it, int32_t end, int32_t prompt) noexcept nogil:
         """Say whether a text that has ended keeps further chunks: its last segment does not end with the prompt."""
-        return self._is_dense and it.align_blocks > 0 and end != prompt // it.chunk_tokens
+        return self._is_dense and it.align_blocks > 0 and not it.drops and end != prompt // it.chunk_tokens
 
     cdef int _sort_out_kept(self, int32_t user, int32_t group, bint has_left) except -1 nogil:
         """Sort out the chunks of a group that are offered, as `_sort_out`.
@@ -546,7 +565,7 @@ cdef class GroupOffloadingTier(OffloadingTier):
         return <int64_t>count * self._groups[self._order[0]].chunk_tokens
 
     cdef int fail(self) except -1 nogil:
-        self._scheduled.size = self._num_offering = self._tables.num_listed_states = 0
+        self._scheduled.size = self._num_offering = self._tables.listed.count = 0
         return OffloadingTier.fail(self)
 
     def holdings(self):

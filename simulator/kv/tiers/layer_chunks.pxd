@@ -8,6 +8,8 @@ cdef struct LayerChunks:        # of a group
     int32_t window              # tokens; 0: it has none
     int32_t window_chunks       # chunks that a hit must end with; 0: it must have all
     bint is_state               # a chunk is a state of all text before
+    bint drops                  # the last chunk of a hit is left, and the last one of an output is not offered while it
+                                # grows: a drafter writes its KV of the last place again
     bint is_plain               # all its chunks are kept; else
     int32_t tail_blocks         # chunks with one of the last `tail_blocks` blocks
     int32_t segment_blocks      # of each segment of `segment_blocks`; 0: there are no segments

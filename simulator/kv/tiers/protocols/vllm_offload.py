@@ -64,9 +64,9 @@ def rules_of(engine, eviction: type) -> dict[str, Any]:
 def _drops_last_chunk(speculative, behaviour: VllmBehaviour) -> bool:
     """Return whether the last chunk of a hit is left, and that of an output is not offered before its end.
 
-    The drafter writes its KV of the last place again when drafts are rejected. Read from the source, not recorded:
-    vLLM 0.33.0 and 0.32.0, vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, for groups that hold
-    layers of the drafter; 0.32 finds those of MTP alone.
+    The drafter writes its KV of the last place again when drafts are rejected. Source: vLLM 0.33.0 and 0.32.0,
+    vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, for groups that hold layers of the drafter;
+    0.32 finds those of MTP alone.
     """
     return (speculative is not None and speculative.method in behaviour.offload_drafters
             and not speculative.disable_eagle_block_drop)
