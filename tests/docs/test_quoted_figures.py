@@ -40,7 +40,7 @@ def test_quotes_stand_in_their_page_once(page):
                                   *(page for page in TABLES if page.endswith(".md"))])
 def test_times_and_shares_in_comments_are_quoted_or_given(page):
     text = (ROOT / page).read_text()
-    quotes, figures = FOUND.get(page, ((), ()))
+    _, figures = FOUND.get(page, ((), ()))
     held = {figure.start for figure in figures}
     for words in TABLES.get(page, {}).get("given", ()):
         place = re.search(tool.pattern_of(words), text)
