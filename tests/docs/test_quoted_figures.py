@@ -18,9 +18,9 @@ MEASURED = re.compile(rf"(?<![\w.,*-]){tool.NUMBER} (?:ms|s|%)(?![\w/])")
 PLAN = tool.Run("configs/linear.toml", False, "{}", (), (), False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("run", [pytest.param(run, id=str(run)[:100], marks=[pytest.mark.ci] * run.is_long)
-                                 for run in RUNS])
+@pytest.mark.parametrize("run", [
+    pytest.param(run, id=str(run)[:100], marks=[pytest.mark.ci, pytest.mark.slow] if run.is_long else [])
+    for run in RUNS])
 def test_figures_are_the_results_of_now(run):
     results = tool.run(run)
 
