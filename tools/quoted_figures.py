@@ -207,6 +207,8 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", help="paths below the project; default: all")
     tables = facts()
     pages = parser.parse_args().pages or list(tables)
+    if unknown := [page for page in pages if page not in tables]:
+        parser.error(f"{FACTS.name} lists no quotes of {', '.join(unknown)}")
     results, lost = {}, 0
     for page in pages:
         text = (HOME / page).read_text(encoding="utf-8")

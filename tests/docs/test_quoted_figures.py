@@ -109,6 +109,14 @@ def test_keys_may_be_set_within_lists_and_left_out():
     assert tool.last_of({"a": [{"b": {"c": 1}}]}, "a.0.b.c") == ({"c": 1}, "c")
 
 
+def test_a_page_without_quotes_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["quoted_figures.py", "configs/llumnix.toml", "llumnix.toml"])
+    with pytest.raises(SystemExit):
+        tool.main()
+
+    assert capsys.readouterr().err.endswith("figures.toml lists no quotes of llumnix.toml\n")
+
+
 def test_the_tool_writes_figures_of_now(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     page.write_text("Of 9,999 requests 3 % wait.\n")
