@@ -1,8 +1,8 @@
 """Results that comments and pages quote: compared with the results of now, and written anew.
 
-`python tools/quoted_figures.py [PAGE...]` runs every experiment whose results a page quotes, prints each stale figure,
-and writes the figure of now in its place. tests/docs/figures.toml lists the quotes and explains its keys. The words
-around a figure are for people to check: a policy may have lost its advantage.
+`python tools/quoted_figures.py [PAGE...]` runs the experiments of tests/docs/figures.toml, which lists the quotes and
+explains its keys, prints each stale figure, and writes the present one in its place. The words around a figure are for
+people to check: a policy may have lost its advantage.
 """
 import argparse
 import contextlib
@@ -12,11 +12,10 @@ import operator
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import tomllib
 
 import simulator
 from simulator import cli
@@ -34,12 +33,12 @@ SCALES = {"*": operator.mul, "/": operator.truediv, None: lambda value, _: value
 
 
 class Run(NamedTuple):
-    """Runs whose results are quoted; equal ones are run once.
+    """A run with quoted results; equal ones are run once.
 
     what : an experiment or a comparison, its path below the project; or the words of a command.
     is_command : `what` is the words of a command.
     changes : JSON of the overrides. without : keys that are deleted, as paths.
-    numbers : name, regular expression whose group is a number that the command prints; empty: it prints JSON.
+    numbers : name, regular expression with a group for a number that the command prints; empty: it prints JSON.
     is_long : takes over two seconds.
     """
 
@@ -79,7 +78,10 @@ class Figure(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """Words of a page with slots for figures. start, end : their place in the page; -1: not there, or more than once."""
+    """Words of a page with slots for figures.
+
+    start, end : their place in the page; -1: not there, or more than once.
+    """
 
     page: str
     words: str
@@ -205,6 +207,8 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", help="paths below the project; default: all")
     tables = facts()
     pages = parser.parse_args().pages or list(tables)
+    if unknown := [page for page in pages if page not in tables]:
+        parser.error(f"{FACTS.name} lists no quotes of {', '.join(unknown)}")
     results, lost = {}, 0
     for page in pages:
         text = (HOME / page).read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [*(DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")),
          *sorted(DOCS.glob("howto/*.md"))]
-QUOTING = [page for page in PAGES if page.name not in ("theory.md", "coming_from.md")]      # those have formulas
+QUOTING = [*(page for page in PAGES if page.name not in ("theory.md", "coming_from.md")),      # those have formulas
+           DOCS / "guide/studies.md"]
 GUIDES = [README, *sorted(DOCS.glob("guide/*.md"))]        # whose blocks need nothing of each other
 GUIDE_BLOCKS = [block for page in GUIDES for block in blocks_of(page.read_text())
                 if block.language == "console" and shown_in(block.text)]

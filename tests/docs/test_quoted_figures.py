@@ -18,9 +18,9 @@ MEASURED = re.compile(rf"(?<![\w.,*-]){tool.NUMBER} (?:ms|s|%)(?![\w/])")
 PLAN = tool.Run("configs/linear.toml", False, "{}", (), (), False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("run", [pytest.param(run, id=str(run)[:100], marks=[pytest.mark.ci] * run.is_long)
-                                 for run in RUNS])
+@pytest.mark.parametrize("run", [
+    pytest.param(run, id=str(run)[:100], marks=[pytest.mark.ci, pytest.mark.slow] if run.is_long else [])
+    for run in RUNS])
 def test_figures_are_the_results_of_now(run):
     results = tool.run(run)
 
@@ -40,7 +40,7 @@ def test_quotes_stand_in_their_page_once(page):
                                   *(page for page in TABLES if page.endswith(".md"))])
 def test_times_and_shares_in_comments_are_quoted_or_given(page):
     text = (ROOT / page).read_text()
-    quotes, figures = FOUND.get(page, ((), ()))
+    _, figures = FOUND.get(page, ((), ()))
     held = {figure.start for figure in figures}
     for words in TABLES.get(page, {}).get("given", ()):
         place = re.search(tool.pattern_of(words), text)
@@ -107,6 +107,14 @@ def test_keys_may_be_set_within_lists_and_left_out():
 
     assert results["requests"]["completed"] == 5
     assert tool.last_of({"a": [{"b": {"c": 1}}]}, "a.0.b.c") == ({"c": 1}, "c")
+
+
+def test_a_page_without_quotes_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["quoted_figures.py", "configs/llumnix.toml", "llumnix.toml"])
+    with pytest.raises(SystemExit):
+        tool.main()
+
+    assert capsys.readouterr().err.endswith("figures.toml lists no quotes of llumnix.toml\n")
 
 
 def test_the_tool_writes_figures_of_now(tmp_path, monkeypatch, capsys):
