@@ -4,7 +4,8 @@ The cases were recorded by driving the scheduler of vLLM 0.33.0 and 0.32.0 on a 
 describes: states of linear attention with a block for each draft, with checkpoints inside prompts or without, kept
 where blocks end or once a sequence, beside windows; and hits that lose their last block, or none, to a drafter of the
 model.
-`drafts` marks groups that vLLM knows to hold layers of the drafter.
+`drafts` marks groups that vLLM knows to hold layers of the drafter. In UNEVEN blocks are of several sizes, and hashes
+cover the token behind a block: of a text that is computed to its end the small blocks before it are listed.
 """
 import gzip
 import json
@@ -17,7 +18,8 @@ from support.log import first_difference, to_log
 from support.scenario import load
 from support.vllm_scope import missing, plain
 
-CASES = json.loads(gzip.decompress(Path(__file__).with_name("drafted_groups.json.gz").read_bytes()))
+CASES, UNEVEN = (json.loads(gzip.decompress(Path(__file__).with_name(f"{name}_groups.json.gz").read_bytes()))
+                 for name in ("drafted", "uneven"))
 
 
 def name_of(case):
@@ -25,7 +27,7 @@ def name_of(case):
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", CASES + UNEVEN, ids=name_of)
 def test_engine_reproduces_the_recorded_run(case, fast_forward):
     description, log = case["scenario"], case["log"]
     assert not missing(description)
@@ -50,3 +52,12 @@ def test_the_cases_hold_what_they_are_for():
         True, False}
     assert {each.get("disable_lookahead", False) for each in options} == {True, False}
     assert max(sum(step["hits"].values()) for case in CASES for step in case["log"]["steps"]) > 0
+
+
+def test_the_uneven_cases_hold_what_they_are_for():
+    assert {case["scenario"]["options"]["vllm_version"] for case in UNEVEN} == {"0.33"}
+    for case in UNEVEN:
+        options = case["scenario"]["options"]
+        assert options["eagle"] and not options.get("disable_lookahead")
+        assert len({group.get("block_size", options["block_size"]) for group in options["groups"]}) > 1
+        assert sum(sum(step["hits"].values()) for step in case["log"]["steps"]) > 0

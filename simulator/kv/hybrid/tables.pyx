@@ -221,24 +221,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef int cache(self, int32_t slot, int64_t known_tokens) except -1 nogil:
-        cdef Holder* holder = &self._holders[slot]
-        cdef int64_t tokens = known_tokens // self.hit_tokens * self.hit_tokens
-        cdef int32_t group
-        if not self._caching:
-            return 0
-        if tokens > holder.hashed_tokens:
-            if self._lists(holder):
-                self._chain(holder, holder.hashed_tokens, min(tokens, holder.public_tokens))
-                for group in range(self._num_groups):
-                    self._list_blocks(slot, group, tokens)
-            holder.hashed_tokens = tokens
-        if self._lists_tails:
-            self._list_tails(slot, tokens if self._counts_units else known_tokens)
-        for group in range(self._num_groups if self.dropped_tokens > 0 and self.checkpoint > 0 else 0):
-            self._list_checkpoint(slot, group)
-        if self._has_states and not self.hits_end_inside:
-            self._note_last_states(slot, tokens if self._counts_units else known_tokens)
-        return 0
+        return _cache_until(self, slot, known_tokens // self.hit_tokens * self.hit_tokens, known_tokens)
 
     cdef int _chain(self, Holder* holder, int64_t begin, int64_t end) except -1 nogil:
         """Fill `_new_hashes` for the shared text between two places."""
@@ -538,7 +521,7 @@ cdef class GroupTables(KVCache):
             else:
                 self._extend(slot, group, slots)
         self._holders[slot].computed = main
-        return 1 if self.cache(slot, known_tokens) == 0 else -1
+        return 1 if _cache_until(self, slot, _whole_tokens(self, main, known_tokens), known_tokens) == 0 else -1
 
     cdef int _begin(self, int32_t slot, int32_t row, int32_t hits) except -1 nogil:
         """Let a request begin with all hits of the last lookup, or with nothing."""
@@ -798,3 +781,35 @@ cdef class GroupTables(KVCache):
         if owned_total is not None and self.free_blocks + owned_total - len(named) + len(set(named)) != self.num_blocks:
             raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned, {len(set(named))} blocks {len(named)} "
                                f"times, != {self.num_blocks} blocks")
+
+
+cdef int64_t _whole_tokens(GroupTables self, int64_t computed, int64_t known_tokens) noexcept nogil:
+    """Return the leading tokens of which blocks are listed after a turn up to `computed` tokens.
+
+    Up to a multiple of all block sizes as far as the text is there; where a hash covers tokens behind its block, up to
+    the last smallest block that has one. Source: vLLM 0.33.0, get_num_cacheable_tokens of HybridKVCacheCoordinator and
+    cache_blocks of SingleTypeKVCacheManager.
+    """
+    cdef int64_t there = min(computed, known_tokens + self.hashes_ahead)
+    return min(there // self.hit_tokens * self.hit_tokens, known_tokens // self._search.grain * self._search.grain)
+
+
+cdef int _cache_until(GroupTables self, int32_t slot, int64_t tokens, int64_t known_tokens) except -1 nogil:
+    """List the whole blocks of the first `tokens` tokens of a text, of which `known_tokens` are known."""
+    cdef Holder* holder = &self._holders[slot]
+    cdef int32_t group
+    if not self._caching:
+        return 0
+    if tokens > holder.hashed_tokens:
+        if self._lists(holder):
+            self._chain(holder, holder.hashed_tokens, min(tokens, holder.public_tokens))
+            for group in range(self._num_groups):
+                self._list_blocks(slot, group, tokens)
+        holder.hashed_tokens = tokens
+    if self._lists_tails:
+        self._list_tails(slot, tokens if self._counts_units else known_tokens)
+    for group in range(self._num_groups if self.dropped_tokens > 0 and self.checkpoint > 0 else 0):
+        self._list_checkpoint(slot, group)
+    if self._has_states and not self.hits_end_inside:
+        self._note_last_states(slot, tokens if self._counts_units else known_tokens)
+    return 0
