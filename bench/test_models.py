@@ -62,7 +62,7 @@ def test_all_models(report):
 def test_all_configs_of_the_package(tmp_path, report):
     folders = []
     for file in sorted(Path(PACKAGE.submodule_search_locations[0], "model_configs").glob("*_config.json")):
-        name, _, kind = file.name.removesuffix("config.json").rpartition("_hf_quant_")
+        name, _, _ = file.name.removesuffix("config.json").rpartition("_hf_quant_")
         folder = tmp_path / (name or file.name.removesuffix("_config.json"))
         folder.mkdir(exist_ok=True)
         shutil.copy(file, folder / ("hf_quant_config.json" if name else "config.json"))

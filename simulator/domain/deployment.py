@@ -84,6 +84,18 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         return quantization.weight_dtype if quantization else self.activation_dtype
 
     @property
+    def matrix_product_dtype(self) -> str:
+        """Format in which these projections are multiplied, if the accelerator has it."""
+        quantization = self.matrix_quantization
+        return (quantization and quantization.multiplied_as) or self.matrix_dtype
+
+    @property
+    def expert_product_dtype(self) -> str:
+        """Format in which routed experts are multiplied, if the accelerator has it."""
+        quantization = self.expert_quantization
+        return (quantization and quantization.multiplied_as) or self.expert_dtype
+
+    @property
     def multiplies_fp8(self) -> bool:
         """Whether the accelerator multiplies in fp8.
 
@@ -104,11 +116,19 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
         int4 is not among them: its weights are unpacked wherever they are multiplied.
         """
-        dtypes = dict.fromkeys((self.matrix_dtype, self.expert_dtype, self.activation_dtype))
+        dtypes = dict.fromkeys((self.matrix_product_dtype, self.expert_product_dtype, self.activation_dtype))
         computed = {dtype: self.accelerator.compute_dtype(dtype) for dtype in dtypes}
         return [f"{self.accelerator.name} computes no {dtype}: products of {dtype} weights are priced as {instead}"
                 for dtype, instead in computed.items() if dtype not in (instead, "int4")] + (
-                    self.checkpoint_notes() + self._left_notes())
+                    self.product_notes() + self.checkpoint_notes() + self._left_notes())
+
+    def product_notes(self) -> list[str]:
+        """Return notes on weights that are multiplied in another format than they are stored in."""
+        pairs = dict.fromkeys(((self.matrix_dtype, self.matrix_product_dtype),
+                               (self.expert_dtype, self.expert_product_dtype)))
+        return [f"products of {stored} weights with activations in {other} are in {other}; tables of operators have "
+                f"none, and stand in by their products of {stored} weights"
+                for stored, other in pairs if stored != other]
 
     def _unquantized(self) -> dict:
         quantization = self.quantization

@@ -56,6 +56,7 @@ class Quantization(Part):
     scope: Literal["linear", "experts"] = "linear"    # which matrices of the layers: all, or only the routed experts'
     group_size: Count = 0                       # weights that share one scale; 0: scales are too few to count
     scale_bits: Count = 0                       # bits of scale (and zero point) per group
+    multiplied_as: WeightDtype | None = None    # of products, where activations differ; None: as stored
     kv_cache_dtype: Literal["fp8", "fp4"] | None = None     # of the checkpoint; None: the model's dtype
     unquantized: Unquantized | None = None      # parts in the scope that nevertheless stay in the model's dtype
     # Formats of all quantised matrices, in place of scope and unquantized; the keys above then are of most weights.
@@ -69,7 +70,8 @@ class Quantization(Part):
     def of_format(cls, stored: Format | None) -> "Quantization | None":
         """Return the quantisation of all matrices in one format."""
         return stored and cls(method=stored.method, weight_dtype=stored.weight_dtype, group_size=stored.group_size,
-                              scale_bits=stored.scale_bits if stored.group_size else 0)
+                              scale_bits=stored.scale_bits if stored.group_size else 0,
+                              multiplied_as=stored.multiplied_as)
 
     def leaves(self, part: str, layer: int) -> bool:
         """Return whether a part of a layer stays in the model's dtype."""

@@ -1,4 +1,6 @@
 """How a checkpoint stores one weight matrix: the format of its elements, and the scales beside them."""
+from msgspec.structs import replace
+
 from simulator.domain.dtypes import DTYPE_BITS, WeightDtype
 from simulator.domain.layers.base import Count, Part
 
@@ -16,6 +18,7 @@ class Format(Part):
     columns: Count = 0
     scale_bits: Count = 0           # of a block's scale, and of its zero point
     matrix_bytes: Count = 0         # scales of a whole matrix, beside those of the blocks
+    multiplied_as: WeightDtype | None = None    # of products, where activations differ; None: as stored
 
     def stored_bytes(self, rows: int, columns: int) -> float:
         """Return the bytes of a matrix in the checkpoint, scales included.
@@ -71,6 +74,11 @@ def nvfp4_weights(method: str, group: int = 16) -> Format:
     compressed_tensors_w4a16_nvfp4.py: Marlin's kernels.
     """
     return Format(method=method, weight_dtype="int4", columns=group, scale_bits=8, matrix_bytes=8)
+
+
+def by_fp8(stored: Format) -> Format:
+    """Return a format of 4 bits with activations in fp8, in which its products are computed."""
+    return replace(stored, multiplied_as="fp8")
 
 
 def microscaled(method: str, dtype: str) -> Format:

@@ -276,6 +276,14 @@ def test_experts_of_deepseek_v4_are_in_mxfp4_beside_fp8_blocks_with_short_scales
     assert plain.format_of("layers.5.ffn.experts.3.w1").stored_bytes(2048, 4096) == 2048 * 4096 + 4 * 16 * 32
 
 
+@pytest.mark.parametrize(("algorithm", "multiplied"), [
+    ("W4A8_NVFP4_FP8", "fp8"), ("W4A8_MXFP4_FP8", "fp8"), ("W4A8_AWQ", "fp8"), ("NVFP4", None), ("W4A16_NVFP4", None),
+    ("MXFP4", None)])
+def test_products_of_w4a8_are_in_fp8(algorithm, multiplied):
+    found = read({"quant_method": "modelopt", "quant_algo": algorithm}).format_of("layers.0.self_attn.q_proj")
+    assert found.multiplied_as == multiplied
+
+
 @pytest.mark.parametrize(("table", "module", "stored"), [      # of 100 outputs x 384 inputs
     ({"quant_method": "fp8"}, "q_proj", 38_400 + 8),
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "q_proj", 38_400 + 4 * 3),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, load_node, names
+from simulator.domain.model_spec import Quantization
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
 from simulator.latency.roofline.model import Roofline
@@ -250,6 +251,25 @@ def test_a_format_that_the_accelerator_does_not_compute_is_told():
         for name, dtype in (("a100-sxm-80gb", "fp8"), ("h100-sxm-80gb", "fp8"), ("a100-sxm-80gb", "int4"))]
     assert told == [
         ["roofline: a100-sxm-80gb computes no fp8: products of fp8 weights are priced as bfloat16"], [], []]
+
+
+@pytest.mark.parametrize("efficiency", [None, "shares"])
+def test_weights_of_4_bits_with_activations_in_fp8_are_multiplied_in_fp8(efficiency):
+    """Prompts take as long as in fp8; decodes read weights of 4 bits."""
+    stored = Quantization(method="modelopt", weight_dtype="fp4", group_size=16, scale_bits=8)
+    llama, b200 = load_model("llama-3.1-8b"), load_accelerator("b200-sxm-180gb")
+    of_fp4, mixed, of_fp8 = (Roofline(Roofline.Parameters(efficiency=efficiency), Deployment(
+        model=replace(llama, quantization=each), accelerator=b200)) for each in (
+            stored, replace(stored, multiplied_as="fp8"), Quantization(method="fp8", weight_dtype="fp8")))
+
+    def dense(priced, prefill=(), decode=()):
+        return priced.breakdown(prefill, decode)["dense"]
+
+    assert dense(mixed, [(16_384, 0)]) == pytest.approx(dense(of_fp8, [(16_384, 0)]), rel=0.1)
+    assert dense(mixed, [(16_384, 0)]) > 1.5 * dense(of_fp4, [(16_384, 0)])
+    assert dense(mixed, decode=[9]) < 0.7 * dense(of_fp8, decode=[9])
+    assert any("activations in fp8" in note for note in mixed.warnings())
+    assert not any("activations in" in note for note in of_fp4.warnings())
 
 
 @pytest.mark.parametrize(("model", "accelerator", "efficiency", "told"), [

@@ -96,7 +96,8 @@ def _summary(formats: ModuleFormats, main: Format, found: Found, model: ModelSpe
     stored = Quantization.of_format(main)
     return Quantization(
         method=formats.method, weight_dtype=stored.weight_dtype, scope=scope, group_size=stored.group_size,
-        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype,
+        scale_bits=stored.scale_bits, multiplied_as=stored.multiplied_as,
+        kv_cache_dtype=formats.kv_cache_dtype,
         unquantized=Unquantized(**left) if left else None)
 
 
@@ -117,4 +118,5 @@ def _listed(formats: ModuleFormats, main: Format, found: Found, head: Format | N
     stored = Quantization.of_format(main)
     return Quantization(
         method=formats.method, weight_dtype=stored.weight_dtype, group_size=stored.group_size,
-        scale_bits=stored.scale_bits, kv_cache_dtype=formats.kv_cache_dtype, matrices=tuple(rows))
+        scale_bits=stored.scale_bits, multiplied_as=stored.multiplied_as,
+        kv_cache_dtype=formats.kv_cache_dtype, matrices=tuple(rows))

@@ -103,6 +103,7 @@ class Composer:
             roofline does, with a note.
         """
         model = self.deployment.model
+        self.database.notes += self.deployment.product_notes()
         for layer, count in layer_kinds(model).items():
             self._add_layer(layer, count)
         self._add_once()

@@ -117,10 +117,10 @@ def rates(parameters, deployment: Deployment) -> Rates:
     return Rates(
         memory_bytes=(accelerator.memory_bandwidth_bytes_per_s * 1e-9
                       * _given(parameters.bandwidth_efficiency, measured.bandwidth_frac)),
-        matrix_prefill_flops=flops(deployment.matrix_dtype, parameters.mfu_prefill),
-        matrix_decode_flops=flops(deployment.matrix_dtype, parameters.mfu_decode),
-        expert_prefill_flops=flops(deployment.expert_dtype, parameters.mfu_prefill),
-        expert_decode_flops=flops(deployment.expert_dtype, parameters.mfu_decode),
+        matrix_prefill_flops=flops(deployment.matrix_product_dtype, parameters.mfu_prefill),
+        matrix_decode_flops=flops(deployment.matrix_product_dtype, parameters.mfu_decode),
+        expert_prefill_flops=flops(deployment.expert_product_dtype, parameters.mfu_prefill),
+        expert_decode_flops=flops(deployment.expert_product_dtype, parameters.mfu_decode),
         plain_flops=flops(deployment.activation_dtype, parameters.mfu_decode),
         attention_flops=(accelerator.flops_per_s(deployment.activation_dtype) * 1e-9
                          * _given(parameters.mfu_attention, measured.attention_frac)),

@@ -54,14 +54,14 @@ class Pricer:
         self._name = generation_of(deployment.accelerator)[0]
         self._bandwidth = deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
 
-    def law(self, operator: str, stored: str) -> Law:
-        """Return the law of weights stored in a format, perhaps computed in another.
+    def law(self, operator: str, stored: str, multiplied: str) -> Law:
+        """Return the law of weights stored in a format, perhaps multiplied in another, if the accelerator has that.
 
         For weights narrower than their compute format, which tables hold for experts only, idle rows have no
         price: their kernels are made for few rows, which wait for the weights.
         """
-        computed = self._deployment.accelerator.compute_dtype(stored)
-        if operator == "experts" and stored in ("fp4", "int4") and computed != stored:
+        computed = self._deployment.accelerator.compute_dtype(multiplied)
+        if operator == "experts" and stored in ("fp4", "int4") and computed not in (stored, multiplied):
             return law_of(self._generation, operator, "weight_only")
         law = law_of(self._generation, operator, computed)
         return msgspec.structs.replace(law, pad_rows=0.0) if DTYPE_BITS[computed] > DTYPE_BITS[stored] else law
@@ -70,9 +70,10 @@ class Pricer:
         """Return the ns of a product over `rows`."""
         deployment = self._deployment
         stored = deployment.matrix_dtype if product.is_quantized else deployment.activation_dtype
+        multiplied = deployment.matrix_product_dtype if product.is_quantized else stored
         width = deployment.matrix_bytes if product.is_quantized else deployment.activation_bytes
-        peak = deployment.accelerator.flops_per_s(stored) * 1e-9
-        return self.law("products", stored).ns(peak, self._bandwidth, rows, product.n, product.k, width)
+        peak = deployment.accelerator.flops_per_s(multiplied) * 1e-9
+        return self.law("products", stored, multiplied).ns(peak, self._bandwidth, rows, product.n, product.k, width)
 
     def experts(self, tokens: np.ndarray, imbalance, needed: np.ndarray) -> np.ndarray:
         """Return the ns of the routed experts of one layer on a rank.
@@ -80,11 +81,12 @@ class Pricer:
         imbalance : work of the busiest rank, times the mean. needed : experts of a rank.
         """
         deployment, ways = self._deployment, self._deployment.parallelism
-        moe, peak = deployment.model.moe, deployment.accelerator.flops_per_s(deployment.expert_dtype) * 1e-9
+        moe, multiplied = deployment.model.moe, deployment.expert_product_dtype
+        peak = deployment.accelerator.flops_per_s(multiplied) * 1e-9
         rows = tokens * (moe.computed_per_token / ways.expert_parallel) * imbalance
         width = moe.intermediate_size * ways.expert_parallel / ways.expert_ranks
         hidden = moe.expert_width(deployment.model.hidden_size)
-        return self.law("experts", deployment.expert_dtype).ns(
+        return self.law("experts", deployment.expert_dtype, multiplied).ns(
             peak, self._bandwidth, rows, needed, moe.expert.num_matrices * hidden * width,
             deployment.expert_bytes, moved_between(tokens, rows, hidden, moe.expert.num_matrices * width))
 
