@@ -63,8 +63,9 @@ def assert_equal_files(one, other):
 
 @pytest.mark.parametrize("overrides", [
     {}, {"engine.num_gpu_blocks": 90}, {"topology.replicas": 2}, {"horizon_s": 4.0},
-    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}, HOST, HOST | {"horizon_s": 4.0}],
-    ids=["plain", "preemptions", "two", "horizon", "random", "async", "host", "host, horizon"])
+    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}, HOST, HOST | {"horizon_s": 4.0},
+    {"topology.pipeline_parallel": 2, "workload.num_requests": 3000, "workload.arrival.rate_per_s": 200.0}],
+    ids=["plain", "preemptions", "two", "horizon", "random", "async", "host", "host, horizon", "stages"])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_files_are_the_same_to_the_byte(experiment, tmp_path, made, overrides, threads):
     simulator.run(experiment, overrides=overrides, out=tmp_path / "one", threads=1)
