@@ -75,6 +75,21 @@ def test_the_files_are_the_same_to_the_byte(experiment, tmp_path, made, override
     assert (made[0], made[1] is not None) == (None, True)
 
 
+@pytest.mark.parametrize("backend", ["blackbox", "crossmodel", "step_roofline", "trained_physics"])
+def test_backends_with_learned_prices_take_threads(experiment, tmp_path, made, backend):
+    text, latency = EXPERIMENT.split("[latency]")
+    experiment.write_text(f"""
+model = {{name = "llama-3.1-8b"}}
+hardware = {{name = "h100-sxm-80gb"}}
+latency = {{backend = "{backend}"}}
+{text}[output]{latency.split("[output]")[1]}""")
+    for threads in (1, 2):
+        simulator.run(experiment, out=tmp_path / str(threads), threads=threads)
+
+    assert_equal_files(tmp_path / "1", tmp_path / "2")
+    assert (made[0], made[1] is not None) == (None, True)
+
+
 @pytest.mark.parametrize("overrides", [
     {"cluster.routing.policy": "least_loaded"}, {"topology.replicas": 1},
     {"engine.scheduler": "lanes_lab:InPython", "engine.max_num_seqs": 8, "engine.max_num_batched_tokens": 512}],
