@@ -402,7 +402,7 @@ cdef class Cluster:
                 self._poll(min(self.clock_ns, end_ns))
             first_ns = self._delayed.next_ns(self._first, self._last)
         self._last_event_ns = max(self._last_event_ns, self._delayed.left_ns())
-        return self._delayed.hand_over()
+        return self._delayed.leave_to_events()
 
     cdef int64_t _fitted(self, int64_t slice_ns, int64_t iterations) noexcept nogil:
         """Return the length of the next slice of time, after one with so many iterations."""

@@ -6,6 +6,10 @@ from simulator.domain.batch cimport Chunk, clear_shape
 from simulator.latency.batch_view cimport BatchView
 from simulator.latency.gathering cimport gather
 
+cdef enum:
+    MOST_STAGES = 1024          # pipeline stages: more than any model has layers
+
+
 cdef class LatencyModel:
     """Predict the duration of an iteration from the sums of its batch.
 
@@ -39,7 +43,6 @@ cdef class LatencyModel:
 
     def __dealloc__(self):
         free(self._stage_shares)
-        free(self._stage_ns)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         return 1.0
@@ -92,11 +95,11 @@ cdef class LatencyModel:
 
     cdef void stage_durations_ns(self, const BatchShape* shape, int64_t* durations_ns) noexcept nogil:
         cdef double total = self.host_ns(shape)
-        cdef const double* ns = self._stage_ns
+        cdef double[MOST_STAGES] ns         # of this call alone: threads share the model
         cdef int64_t least = max(self._resolution_ns, <int64_t>1), before = 0, end
         cdef int32_t num_stages = self.num_stages, i
         cdef bint is_whole = self._resolution_ns > 0
-        self.stages_ns(shape, self._stage_ns)
+        self.stages_ns(shape, ns)
         for i in range(num_stages):
             total += ns[i]
             if is_whole or not total <= LONGEST_ITERATION_NS:
@@ -109,11 +112,11 @@ cdef class LatencyModel:
     def set_stages(self, layers):
         """Set the number of layers of each pipeline stage, in order; if never called, there is one stage."""
         cdef int32_t count = len(layers), i
+        if count > MOST_STAGES:
+            raise ValueError(f"pipeline stages: expected at most {<int>MOST_STAGES}, found {count}")
         free(self._stage_shares)
-        free(self._stage_ns)
         self._stage_shares = <double*>malloc(count * sizeof(double))
-        self._stage_ns = <double*>malloc(count * sizeof(double))
-        if self._stage_shares == NULL or self._stage_ns == NULL:
+        if self._stage_shares == NULL:
             raise MemoryError()
         for i in range(count):
             self._stage_shares[i] = layers[i] / <double>sum(layers)

@@ -63,14 +63,30 @@ def assert_equal_files(one, other):
 
 @pytest.mark.parametrize("overrides", [
     {}, {"engine.num_gpu_blocks": 90}, {"topology.replicas": 2}, {"horizon_s": 4.0},
-    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}, HOST, HOST | {"horizon_s": 4.0}],
-    ids=["plain", "preemptions", "two", "horizon", "random", "async", "host", "host, horizon"])
+    {"cluster.routing.policy": "random"}, {"engine.async_scheduling": True}, HOST, HOST | {"horizon_s": 4.0},
+    {"topology.pipeline_parallel": 2, "workload.num_requests": 3000, "workload.arrival.rate_per_s": 200.0}],
+    ids=["plain", "preemptions", "two", "horizon", "random", "async", "host", "host, horizon", "stages"])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_the_files_are_the_same_to_the_byte(experiment, tmp_path, made, overrides, threads):
     simulator.run(experiment, overrides=overrides, out=tmp_path / "one", threads=1)
     simulator.run(experiment, overrides=overrides, out=tmp_path / "many", threads=threads)
 
     assert_equal_files(tmp_path / "one", tmp_path / "many")
+    assert (made[0], made[1] is not None) == (None, True)
+
+
+@pytest.mark.parametrize("backend", ["blackbox", "crossmodel", "step_roofline", "trained_physics"])
+def test_backends_with_learned_prices_take_threads(experiment, tmp_path, made, backend):
+    text, latency = EXPERIMENT.split("[latency]")
+    experiment.write_text(f"""
+model = {{name = "llama-3.1-8b"}}
+hardware = {{name = "h100-sxm-80gb"}}
+latency = {{backend = "{backend}"}}
+{text}[output]{latency.split("[output]")[1]}""")
+    for threads in (1, 2):
+        simulator.run(experiment, out=tmp_path / str(threads), threads=threads)
+
+    assert_equal_files(tmp_path / "1", tmp_path / "2")
     assert (made[0], made[1] is not None) == (None, True)
 
 

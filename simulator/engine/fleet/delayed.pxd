@@ -36,4 +36,4 @@ cdef class Delayed:
     cdef int64_t left_ns(self) noexcept nogil
 
     # Let the events of the fleet deliver the requests that are still on their way.
-    cdef int hand_over(self) except -1 nogil
+    cdef int leave_to_events(self) except -1 nogil

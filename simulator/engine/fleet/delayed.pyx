@@ -73,7 +73,7 @@ cdef class Delayed:
             left_ns = max(left_ns, self._left_ns[index])
         return left_ns
 
-    cdef int hand_over(self) except -1 nogil:
+    cdef int leave_to_events(self) except -1 nogil:
         cdef int32_t index
         cdef int64_t now_ns
         for index in range(self._fleet.num_replicas):

@@ -26,6 +26,7 @@ cdef class LearnedModel(LatencyModel):
         """
         self.choice = choose(sets, parameters, default)
         self._deployment = deployment
+        self.is_shareable = True        # a call writes nothing but the note of context, which is never taken back
 
     def host_terms(self) -> dict:
         """Return the keys of [latency.host] that the coefficients give, in microseconds.

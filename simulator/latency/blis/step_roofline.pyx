@@ -65,6 +65,7 @@ cdef class StepRoofline(LatencyModel):
             raise ValueError("step_roofline needs [model] and [hardware]")
         self.costs = costs(deployment, *model_flop_utilization(parameters, deployment.accelerator))
         self._copy_costs()
+        self.is_shareable = True
 
     def __dealloc__(self):
         free(self._weights_us)
