@@ -1,5 +1,6 @@
 """States that entered the prefix cache and that their request still holds, until a tier takes them."""
 from libc.stdlib cimport free
+cimport cython
 
 from simulator.core.memory cimport resize
 
