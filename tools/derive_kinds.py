@@ -1,14 +1,17 @@
 """Fits of hardware/efficiency/kinds.toml to tables of single operators, each accelerator left out in turn.
 
-    python tools/derive_kinds.py [--path FOLDER]
+    python tools/derive_kinds.py [--path FOLDER] [--regions]
 
 FOLDER is `systems` of aiconfigurator-core (default: the installed package). kind_rows.py reads its tables of operators.
 A phase has a law, as simulator/latency/roofline/kind_laws.py says, where its error on accelerators left out is below
-that of one share of peak. Writes the file, and prints the errors that README.md beside this file shows.
+that of one share of peak. Writes the file, and prints the errors that README.md beside this file shows;
+--regions prints those of prompts by the laws of the file, by new and cached tokens.
 """
 import argparse
+import itertools
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import tomli_w
 from derive_efficiency import SYSTEMS
@@ -16,7 +19,7 @@ from kind_rows import PHASES, ROWS, Machine, Rows, attention, recurrences, tower
 from scipy.optimize import least_squares
 
 from simulator.domain.facts import folder
-from simulator.latency.roofline.kind_laws import BY_SHARE, ELSEWHERE, FILE, IN_USE, LEFT_OUT
+from simulator.latency.roofline.kind_laws import BY_SHARE, ELSEWHERE, FILE, IN_USE, LEFT_OUT, kind_law
 from simulator.latency.roofline.laws import ANY
 
 # Numbers of a phase: least, most, first guess. passes: over queries and outputs of attention.
@@ -25,6 +28,8 @@ NUMBERS = {"decode": {"compute_frac": (1e-3, 1.0, 0.3), "memory_frac": (1e-2, 1.
                       "passes": PASSES},
            "prefill": {"compute_frac": (1e-3, 1.0, 0.3), "floor_us": FLOORS, "passes": PASSES}}
 OF_TOWERS = NUMBERS["prefill"] | {"memory_frac": NUMBERS["decode"]["memory_frac"]}
+NEW = ((2, 8), (16, 16), (512, 512), (8192, 8192))                            # tokens of a chunk, and before it
+CACHED = ((0, 0), (512, 2048), (16_384, 65_536), (100_000, 210_000))
 TILES = (1e-2, 2048.0, 64.0)    # tile_tokens, of kinds that were measured behind a prefix
 
 
@@ -142,11 +147,34 @@ def _print(kind: str, by_system: dict, sizes: dict, laws: dict) -> None:
                       + " | ".join(f"{each:.0%}" for each in of) + f" | {'yes' if name in law else 'no'} |", flush=True)
 
 
+def regions(path: str | None) -> None:
+    """Print the mean errors of prompts by kind, new and cached tokens: by one share, by law, and the law's bias."""
+    sizes: dict[tuple, list[np.ndarray]] = {}
+    for system, (_, generation) in SYSTEMS.items():
+        machine = Machine(system, path)
+        for kind, rows in (found for read in (attention, recurrences) for found in read(machine)):
+            law = {name: msgspec.structs.asdict(each) for name, each in msgspec.structs.asdict(
+                kind_law(generation, kind)).items() if each is not None}
+            errors = np.array([rows.of_share() / rows.ns - 1, rows.predicted(law) / rows.ns - 1])
+            for new, cached in itertools.product(NEW, CACHED):
+                kept = (rows.new >= new[0]) & (rows.new <= new[1]) & (rows.cached >= cached[0]) & (
+                    rows.cached <= cached[1])
+                if rows.phase == "prefill" and kept.any():
+                    sizes.setdefault((kind, new, cached), []).append(errors[:, kept])
+    for (kind, new, cached), each in sizes.items():
+        share, law = np.concatenate(each, axis=1)
+        texts = (f"{least:,}-{most:,}" if least < most else f"{most:,}" for least, most in (new, cached))
+        print(f"| {kind} | {' | '.join(texts)} | {len(law)} | {abs(share).mean():.0%} | {abs(law).mean():.0%} | "
+              f"{law.mean():+.0%} |")
+
+
 def main():
     """Read the arguments and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--path", help="folder `systems`; default: the installed aiconfigurator-core")
-    write(parser.parse_args().path)
+    parser.add_argument("--regions", action="store_true", help="print errors by new and cached tokens, fit nothing")
+    arguments = parser.parse_args()
+    (regions if arguments.regions else write)(arguments.path)
 
 
 if __name__ == "__main__":

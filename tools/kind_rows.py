@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     last, beyond : FLOPs of the last query of each sequence, as of a decode; of all other queries. queries : FLOPs of
         one more query of each sequence, as of a prompt; tile : if it reads all of its context, else 0.
     last_ns, beyond_ns : of one pass over these queries and their outputs at full bandwidth.
-    ramp : share of a prompt's floor, see kind_laws.py.
+    ramp : share of a prompt's floor, see kind_laws.py. new, cached : tokens of each chunk.
     """
 
     last: np.ndarray
@@ -59,6 +59,8 @@ class Rows(NamedTuple):
     ramp: np.ndarray
     known_ns: np.ndarray
     ns: np.ndarray
+    new: np.ndarray
+    cached: np.ndarray
     machine: "Machine"
     phase: str
     has_prefix: bool
@@ -141,7 +143,7 @@ def attention(machine: Machine) -> Iterator[tuple[str, Rows]]:
         tables = SparseTables(database, part, kv)
         for phase in PHASES:
             found = list(_blocks(machine, database, tables.curves(phase), block, phase))
-            is_hosted = min((each[-1].min(initial=np.inf) for each in found), default=0.0) > HOST_NS
+            is_hosted = min((each[9].min(initial=np.inf) for each in found), default=0.0) > HOST_NS
             if phase == CONTEXT and found and kv == "fp8":
                 found += _behind_prefixes(machine, f"{table}_context_module", block, kv_cache_dtype=kv)
             yield from _joined(kind_of(part), found, machine, phase, kv == "fp8", is_hosted)
@@ -198,7 +200,7 @@ def _kernels(machine, block) -> list[tuple]:
     batch, new, cached, ns = np.array([(*key, sum(map(np.mean, each.values()))) for key, each in sums.items()
                                        if len(each) == len(SPARSE_KERNELS) and key[1] > 1]).T
     rows = _of_attention(machine, None, block, 64, batch, new, cached, ns, ns > 0)
-    return [(*rows[:8], np.zeros(len(ns)), ns)]
+    return [(*rows[:8], np.zeros(len(ns)), ns, *rows[10:])]
 
 
 def _format(part) -> str:
@@ -223,7 +225,8 @@ def _of_attention(machine, database, block, heads: int, batch, new, cached, ns, 
         database.small_ns(2 * each.elements, batch * new, each.kernels) for each in part.small_operators)
     others = batch * (new - 1)
     found = (last, beyond, queries, tile, moved, batch * token_ns, others * token_ns,
-             np.minimum(others / RAMP_TOKENS, 1.0), machine.between_ns(part, block.hidden, batch * new), ns + small)
+             np.minimum(others / RAMP_TOKENS, 1.0), machine.between_ns(part, block.hidden, batch * new), ns + small,
+             np.broadcast_to(new, lengths.shape), np.broadcast_to(cached, lengths.shape))
     return tuple(each[..., kept] for each in found)
 
 
@@ -252,7 +255,7 @@ def _of_states(machine, part, phase, batch, curve) -> tuple:
     nothing = np.array([none, none])
     return (nothing, np.array([others * part.state_flops_per_token, none]), nothing, nothing, np.array([none, state]),
             none, none, np.minimum(others / RAMP_TOKENS, 1.0), none + KERNEL_LATENCY_US * 1e3,
-            np.maximum(curve.ns, state / machine.bandwidth))
+            np.maximum(curve.ns, state / machine.bandwidth), curve.sizes if phase == CONTEXT else none + 1, none)
 
 
 def towers(machine: Machine) -> Iterator[tuple[str, Rows]]:
@@ -265,14 +268,15 @@ def towers(machine: Machine) -> Iterator[tuple[str, Rows]]:
                 size = batch * heads * width * curve.sizes[kept]
                 none = np.zeros(len(size))
                 found.append((np.array([none]), np.array([4 * size * curve.sizes[kept]]), np.array([none]),
-                              np.array([none]), np.array([8 * size]), none, none, none + 1.0, none, curve.ns[kept]))
+                              np.array([none]), np.array([8 * size]), none, none, none + 1.0, none, curve.ns[kept],
+                              curve.sizes[kept], none))
     yield from _joined(TOWER, found, machine, CONTEXT)
 
 
 def _joined(kind: str, found: list[tuple], machine, phase: str, has_prefix: bool = False,
             is_hosted: bool = False) -> Iterator[tuple[str, Rows]]:
     """Yield all rows of a kind and phase as one; none if there are none."""
-    if found and sum(len(each[-1]) for each in found):
+    if found and sum(len(each[0][0]) for each in found):
         rows = Rows(*(np.concatenate(each, axis=-1) for each in zip(*found, strict=True)), machine, PHASES[phase],
                     has_prefix, kind == TOWER, is_hosted)
         yield kind, rows.some()

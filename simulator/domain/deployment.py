@@ -123,7 +123,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
                     self.product_notes() + self.checkpoint_notes() + self._left_notes())
 
     def product_notes(self) -> list[str]:
-        """Return notes on weights that are multiplied in another format than they are stored in."""
+        """Return notes on weights that are multiplied in another than their own format."""
         pairs = dict.fromkeys(((self.matrix_dtype, self.matrix_product_dtype),
                                (self.expert_dtype, self.expert_product_dtype)))
         return [f"products of {stored} weights with activations in {other} are in {other}; tables of operators have "

@@ -77,7 +77,7 @@ def nvfp4_weights(method: str, group: int = 16) -> Format:
 
 
 def by_fp8(stored: Format) -> Format:
-    """Return a format of 4 bits with activations in fp8, in which its products are computed."""
+    """Return a format of 4 bits with activations, and so products, in fp8."""
     return replace(stored, multiplied_as="fp8")
 
 

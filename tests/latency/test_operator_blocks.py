@@ -246,5 +246,5 @@ def test_the_page_lists_all_kinds_of_the_package():
     systems = Path(find_spec("aiconfigurator_core").submodule_search_locations[0]) / "systems"
     kinds = {path.name.removesuffix("_perf.parquet") for path in systems.rglob("*_perf.parquet")}
 
-    assert kinds == named_in("Read") | named_in("Refused")
+    assert kinds == (named_in("Read") | named_in("Refused")) - {"trtllm_allreduce"}     # of custom_allreduce
     assert len(kinds) == 45

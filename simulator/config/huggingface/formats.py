@@ -64,7 +64,7 @@ class ModuleFormats(NamedTuple):
         return self._found(modules[0])[1]
 
     def alike(self, layers: Iterable[int]) -> dict[int, int]:
-        """Return for each layer the first one with equal modules in all rules, perhaps itself."""
+        """Return for each layer the first one that all rules treat alike: maybe itself."""
         known: list[tuple[list, int]] = []
         found = {}
         for number in layers:

@@ -105,7 +105,7 @@ class Patterns:
         return last in FUSED_OF and self._has(parent + dot + FUSED_OF[last])
 
     def of_layer(self, number: int) -> tuple | None:
-        """Return a value that is equal for layers of which the list has equal modules; None: unknown."""
+        """Return a value that is equal for layers with equal modules; None: unknown."""
         layers = self._tree.get("layers", {})
         return None if self._is_numbered else (layers.get(str(number)), self._tree.get(str(number)))
 

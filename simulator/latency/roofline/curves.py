@@ -55,7 +55,7 @@ class Pricer:
         self._bandwidth = deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
 
     def law(self, operator: str, stored: str, multiplied: str) -> Law:
-        """Return the law of weights stored in a format, perhaps multiplied in another, if the accelerator has that.
+        """Return the law of weights stored in one format and multiplied in another.
 
         For weights narrower than their compute format, which tables hold for experts only, idle rows have no
         price: their kernels are made for few rows, which wait for the weights.
