@@ -41,6 +41,8 @@ CASES = {       # name: policy, its keys, scorers
     "cache_aware": ("cache_aware", {}, ()),
     "prefix_threshold": ("prefix_threshold", {}, ()),
     "dynamo, approximate": ("dynamo", {"overlap": "approximate"}, ()),
+    "dynamo, approximate, all compared": ("dynamo", {"overlap": "approximate", "prefill_weight": 0.3}, ()),
+    "kvaware": ("kvaware", {}, ()),
 }
 
 
@@ -84,7 +86,7 @@ def loop_of(loops, workload, num_replicas, policy, keys, scorers):
     return loops.GatewayLoop(kind(kind.Parameters(**keys), context), workload, 8 * num_replicas)
 
 
-@pytest.mark.parametrize("num_replicas", [64, 512])
+@pytest.mark.parametrize("num_replicas", [64, 512, 4096])
 @pytest.mark.parametrize("name", CASES)
 def test_routing_decision(name, num_replicas, benchmark, loops, workload, report):
     ours = loop_of(loops, workload, num_replicas, *CASES[name])

@@ -75,6 +75,7 @@ cdef class Cluster:
     cdef int _run_in_slices(self) except -1 nogil
     cdef int64_t _serve_slice(self, int64_t window) except -1 nogil
     cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil
+    cdef int _send_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil
     cdef int _serve_delayed(self) except -1 nogil
     cdef int64_t _fitted(self, int64_t slice_ns, int64_t iterations) noexcept nogil
 

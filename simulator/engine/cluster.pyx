@@ -448,15 +448,24 @@ cdef class Cluster:
     cdef int _serve_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil:
         """Let replicas take their requests of the slice, which begins at row `begin`."""
         cdef int32_t index, row
+        if self._delayed is not None:
+            return self._send_some(first, last, begin)
         for index in range(first, last):
             row = self._ends[index]
             while row >= 0:
-                if self._delayed is None:
-                    self.fleet.enqueue(row, self._requests[row].arrival_ns)
-                else:
-                    self._delayed.add(row, index, self._requests[row].arrival_ns)
+                self.fleet.enqueue(row, self._requests[row].arrival_ns)
                 row = self._following[row - begin]
-        return 0 if self._delayed is None else self._delayed.deliver(first, last, self.clock_ns)
+        return 0
+
+    cdef int _send_some(self, int32_t first, int32_t last, int64_t begin) except -1 nogil:
+        """As _serve_some, where requests reach the queues of replicas later than they arrive."""
+        cdef int32_t index, row
+        for index in range(first, last):
+            row = self._ends[index]
+            while row >= 0:
+                self._delayed.add(row, index, self._requests[row].arrival_ns)
+                row = self._following[row - begin]
+        return self._delayed.deliver(first, last, self.clock_ns)
 
     cdef int _advance_all(self, int64_t until_ns) except -1 nogil:
         if self._lanes is None:

@@ -1,6 +1,7 @@
 """`dynamo`: the least cost of prefill that is left and blocks that are held, or nearly the least."""
 from libc.math cimport INFINITY, exp
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
 cimport cython
 
 from typing import Annotated, Literal
@@ -9,12 +10,15 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.routing.parts.pick cimport highest, pick_in_proportion
+from simulator.core.tied_minima cimport TiedMinima
+from simulator.routing.parts.holders cimport holders
+from simulator.routing.parts.pick cimport highest, pick_in_proportion, pick_least
 from simulator.routing.parts.prefix_router cimport PrefixRouter
 from simulator.signals.media cimport DISK, HOST, SHARED
 
 from simulator.routing.parts.prefix_router import Capacity
 
+LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits the 53 bits of a double
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
@@ -50,6 +54,14 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     capacity_blocks: Capacity = 1_000_000
 
 
+def is_short(weight) -> bool:
+    """Return whether products of a weight and tokens are exact.
+
+    The weight has 16 bits, ten behind the point.
+    """
+    return weight <= 64 and (weight * 1024).is_integer()
+
+
 @cython.final
 cdef class Dynamo(PrefixRouter):
     """The replica with the least cost."""
@@ -61,6 +73,17 @@ cdef class Dynamo(PrefixRouter):
     cdef double _credit, _host, _disk, _shared, _prefill, _request, _temperature
     cdef int32_t _media             # bit m: a credit goes by medium m
     cdef bint _is_approximate
+    cdef bint _ranks_loads          # loads order replicas that have no block of a prompt, for any prompt
+    cdef TiedMinima _loads          # [replica] its cost without a request; infinity: closed
+    cdef int32_t* _holders          # [num_replicas] scratch
+
+    def __cinit__(self, parameters, context):
+        self._holders = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
+        if self._holders == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._holders)
 
     def __init__(self, parameters, context):
         self._credit, self._prefill = parameters.overlap_credit, parameters.prefill_weight
@@ -69,6 +92,11 @@ cdef class Dynamo(PrefixRouter):
         self._request, self._temperature = parameters.request_weight, parameters.temperature
         self._is_approximate = parameters.overlap == "approximate"
         self.reads_state = self.has_scores = True
+        self._loads = TiedMinima(self.num_replicas)
+        # Then no sum or product is rounded, so that the order of costs does not depend on the prompt.
+        self._ranks_loads = self._temperature == 0 and is_short(self._prefill) and is_short(self._request) and (
+            self.index.block_size & (self.index.block_size - 1)) == 0 and self.index.block_size <= LARGEST_BLOCK
+        self.view.wants_in_flight = self.view.wants_in_flight or self._request > 0
         self.view.wants_counts = self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
@@ -82,6 +110,10 @@ cdef class Dynamo(PrefixRouter):
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef double best, width
         cdef int32_t i
+        if self._ranks_loads and (self._is_approximate or not self.view.has_tiers):
+            i = self._pick_by_load(row, now_ns)
+            if i >= -1:
+                return i
         self.score(row, now_ns, self.preference)
         best = highest(self.preference, self.num_replicas)
         if self._temperature == 0 or best == -INFINITY:
@@ -95,6 +127,63 @@ cdef class Dynamo(PrefixRouter):
                 self.preference[i] = (exp((self.preference[i] - best) / (width * self._temperature)) if width > 0
                                       else 1.0)
         return pick_in_proportion(self.preference, self.num_replicas, self.draws)
+
+    cdef int32_t _pick_by_load(self, int32_t row, int64_t now_ns) except -3 nogil:
+        """Pick among the replicas with blocks of the prompt and the least loaded ones; -1: all are closed.
+
+        -2: one of the former costs as much as the latter at another load; then all have to be compared.
+        """
+        cdef const int32_t* overlaps = self.matched
+        cdef double plain, best, cost
+        cdef int32_t num_holders, ties = 0, i
+        cdef bint has_equal_cost = False
+        self.view.look(now_ns)
+        self._take_loads()
+        if self._loads.least() == INFINITY:
+            return -1
+        if self._is_approximate:
+            self.index.match(row, self.matched)
+        else:
+            overlaps = self.view.cached_everywhere(row, now_ns)
+        best = plain = self._cost(row, self._loads.tied(0), 0, 0.0)
+        num_holders = holders(overlaps, self.num_replicas, self._holders)
+        for i in range(num_holders):
+            if self._loads.get(self._holders[i]) == INFINITY:
+                self.preference[i] = INFINITY
+                continue
+            cost = self._cost(row, self._holders[i], overlaps[self._holders[i]],
+                              self._credit * overlaps[self._holders[i]])
+            self.preference[i] = cost
+            has_equal_cost = has_equal_cost or (cost == plain and self._loads.get(self._holders[i]) != self._loads.least())
+            best = min(best, cost)
+        if best == plain:
+            return -2 if has_equal_cost else pick_least(self._loads, self.draws)
+        for i in range(num_holders):
+            ties += self.preference[i] == best
+        ties = self.draws.below(ties) if ties > 1 else 0
+        for i in range(num_holders):
+            if self.preference[i] == best:
+                if ties == 0:
+                    return self._holders[i]
+                ties -= 1
+        return -2
+
+    cdef void _take_loads(self) noexcept nogil:
+        cdef int32_t i, replica
+        for i in range(self.view.num_changed):
+            replica = self.view.changed[i]
+            self._loads.set(replica, self._load(replica) if self.view.accounts[replica].is_routable else INFINITY)
+        self.view.forget_changes()
+
+    cdef double _load(self, int32_t replica) noexcept nogil:
+        """Return the cost of a replica without a request."""
+        cdef const ReplicaState* state = &self.view.states[replica]
+        return (self._prefill * (<double>(state.waiting_prefill_tokens + state.running_prefill_tokens)
+                                 / self.index.block_size)
+                + self._used_blocks(state) + self._request * self.view.accounts[replica].in_flight)
+
+    cdef inline int64_t _used_blocks(self, const ReplicaState* state) noexcept nogil:
+        return <int64_t>state.used_blocks * max(state.block_size // self.index.block_size, 1)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef const int32_t* overlaps = self.matched
@@ -125,8 +214,7 @@ cdef class Dynamo(PrefixRouter):
         cdef int64_t prefill_tokens = (self.view.states[replica].waiting_prefill_tokens
                                        + self.view.states[replica].running_prefill_tokens + prompt_tokens)
         cdef const ReplicaState* state = &self.view.states[replica]
-        cdef int64_t used_blocks = <int64_t>state.used_blocks * max(state.block_size // block_size, 1)
-        cdef int64_t decode_blocks = used_blocks + (prompt_tokens + block_size - 1) // block_size - overlap
+        cdef int64_t decode_blocks = self._used_blocks(state) + (prompt_tokens + block_size - 1) // block_size - overlap
         return (self._prefill * max(<double>prefill_tokens / block_size - credit, 0.0)
                 + decode_blocks + self._request * self.view.accounts[replica].in_flight)
 
