@@ -5,7 +5,7 @@ from simulator.domain.kv_transfer import KvTransfer
 
 
 def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
-    """Return a note on network cards whose rate is that of the node type.
+    """Return a note on network cards with the rate of the node type.
 
     Servers of one type have ports of different rates: the H800s of Mooncake's page of vLLM had 25 GB/s a port, hgx-h800
     has 50, and transfers took twice as long as predicted (8.8 against 4.4 ms for 8,192 tokens; 8.7 at their rate).
