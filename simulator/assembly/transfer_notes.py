@@ -19,5 +19,5 @@ def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
     whose = site.pool.topology.node or site.deployment.accelerator.name
     rate = each * cards * transfer.efficiency
     return (f"kv_transfer: between nodes at {rate:,.0f} GB/s, {cards} x {each:g} of {whose} x efficiency "
-            f"{transfer.efficiency:g}: ports differ among servers of one type, on Mooncake's H800 by a factor of two; "
-            f"bandwidth_gb_per_s gives yours",)
+            f"{transfer.efficiency:g}: ports differ among servers of one type, by a factor of two on Mooncake H800 "
+            f"hosts; bandwidth_gb_per_s gives yours",)
