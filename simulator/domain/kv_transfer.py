@@ -67,8 +67,9 @@ class KvTransfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         "fail"))] = None
     handshake_ms: Annotated[float, Meta(ge=0, le=1e9, description=(
         "handshake before the first transfer between two replicas"))] = 0.0
-    answer_hop_us: Annotated[Microseconds, Meta(description=(
-        "from the end of a prefill to the routing of the decode"))] = 0.0
+    answer_hop_us: Annotated[Microseconds | None, Meta(description=(
+        "from the end of a prefill to the routing of the decode; nixl and nixl_push; default: output_token_us of "
+        "[latency.host] of the prefill pool, whose API server passes the answer on"))] = None
     notice_us: Annotated[Microseconds, Meta(description=(
         "from the end of a transfer until the replica that did not move the bytes may know of it; where the prefill "
         "replica moves them, all but nixl, also from the reservation of room until the prefill replica knows of "

@@ -109,7 +109,7 @@ def test_blocks_must_fit(load, faults, more, message):
      'with the KV'),
     ("kv_transfer = {protocol = 'simai', volume = 'missing'}", 'volume: expected "full_prompt" with '
      'kv_transfer.protocol = "simai", found "missing": it sends whole prompts, also blocks that are present already'),
-    ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected 0.0 with '
+    ("kv_transfer = {protocol = 'mooncake', answer_hop_us = 3.0}", 'answer_hop_us: expected none with '
      'kv_transfer.protocol = "mooncake", found 3.0: no answer of a prefill replica sends a request to its '
      'decode replica'),
     *((f"kv_transfer = {{protocol = 'simai', {key} = {value}}}", f'{key}: expected {usual} with '

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import simulator
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.kv_transfer import KvTransfer
@@ -37,3 +38,47 @@ def test_a_transfer_alone_takes_what_was_measured(name):
     for tokens, measured_ms in rows.items():
         num_bytes = (tokens + extra_tokens) * plan.pairs[0, 1].token_bytes
         assert transport.alone(0, 1, num_bytes) / 1e6 == pytest.approx(measured_ms, rel=0.07)
+
+
+PAIR = """
+model = {name = "qwen3-8b"}
+hardware = {name = "h800-sxm-80gb"}
+engine = {max_model_len = 20000, enable_prefix_caching = false}
+topology = {tensor_parallel = 8}
+latency = {host = {output_token_us = 1800.0}}
+kv_transfer = {protocol = "nixl", base_us = 380.0}
+workload = {type = "synthetic", num_requests = 1, prompt_tokens = {distribution = "constant", tokens = 8206}, \
+    output_tokens = {distribution = "constant", tokens = 2}, arrival = {rate_per_s = 1.0}}
+pools = [{name = "p", role = "prefill"}, {name = "d", role = "decode"}]
+"""
+
+
+@pytest.fixture
+def pair(tmp_path):
+    def ran(**keys):
+        path = tmp_path / "pair.toml"
+        path.write_text(PAIR)
+        return simulator.run(path, {f"kv_transfer.{key}": value for key, value in keys.items()}).summary
+
+    return ran
+
+
+def notes(summary):
+    return [each for each in summary["diagnosis"] if "kv_transfer:" in each]
+
+
+def test_ports_that_no_key_gives_are_named_and_those_of_the_page_take_its_time(pair):
+    usual, own = pair(), pair(bandwidth_gb_per_s=146.0)
+
+    assert len(notes(usual)) == 1 and "300 GB/s, 8 x 50 of h800-sxm-80gb x efficiency 0.75" in notes(usual)[0]
+    assert notes(own) == [] and len(notes(pair(nics_per_transfer="rank", efficiency=0.5))) == 1
+    assert usual["kv_transfer"]["duration_ms"]["mean"] == pytest.approx(8.84 / 2, rel=0.01)     # half of the measured
+    assert own["kv_transfer"]["duration_ms"]["mean"] == pytest.approx(8.84, rel=0.02)
+
+
+def test_the_answer_of_a_prompt_passes_the_server_of_its_replica(pair):
+    usual, at_once = pair(), pair(answer_hop_us=0.0)
+
+    assert usual["ttft_ms"]["mean"] - at_once["ttft_ms"]["mean"] == pytest.approx(1.8)
+    assert pair(answer_hop_us=1800.0)["ttft_ms"] == usual["ttft_ms"]
+    assert pair(protocol="mooncake")["ttft_ms"]["mean"] == at_once["ttft_ms"]["mean"]       # no answer sends it on

@@ -2,6 +2,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -12,6 +13,7 @@ from simulator.assembly.gateway import front_of
 from simulator.assembly.parts.base import Fault, Part
 from simulator.assembly.parts.disaggregation_conflicts import CONFLICTS, LEGS
 from simulator.assembly.site import Site
+from simulator.assembly.transfer_notes import rate_notes
 from simulator.config.experiment import LegRouting, Section
 from simulator.domain.kv_transfer import KvTransfer
 from simulator.errors import InputErrors, KeyFault, collect_faults
@@ -61,7 +63,7 @@ class PrefillDecode(Part):
         **keys_of("B", kv_transfer__bytes="moved"),
         **keys_of("ms", kv_transfer__wait_ms=DISTRIBUTION + "prompt computed to start of the hand-over",
                   kv_transfer__duration_ms=DISTRIBUTION + "start of the hand-over to its end")}
-    transfer = None
+    transfer, notes = None, MappingProxyType({})
 
     @staticmethod
     def unfold(layers) -> tuple:
@@ -96,6 +98,7 @@ class PrefillDecode(Part):
         """See Part."""
         if self.experiment.kv_transfer is not None:
             self.transfer = _plan(self.experiment, sites)
+            self.notes = {site.pool.name: rate_notes(self.experiment.kv_transfer, site) for site in sites}
 
     def plan(self, plan, sink):
         """See Part."""
@@ -103,7 +106,13 @@ class PrefillDecode(Part):
             return plan
         from simulator.engine.hand_over.build import Split
 
-        return replace(plan, split=Split(self.transfer))
+        made = self.transfer
+        if self.experiment.kv_transfer.answer_hop_us is None and made.order == "source" and made.place == "asked":
+            made = replace(made, hop_ns=max((pool.host.shift_ns for pool in plan.pools if pool.role == "prefill"),
+                                            default=0))
+        return replace(plan, split=Split(made), pools=tuple(
+            replace(pool, notes=(*pool.notes, *self.notes[pool.name])) if self.notes.get(pool.name) else pool
+            for pool in plan.pools))
 
     def report(self, run, cluster) -> None:
         """See Part."""

@@ -89,7 +89,7 @@ OF_PROTOCOLS = (
              "its decode replicas continue after the token sent with the KV"),
     Conflict(_pieces("KV that is missing alone", "volume", "volumes"), used.PROTOCOL,
              "it sends whole prompts, also blocks that are present already"),
-    Conflict(_of_transfer("a hop of the answer", "answer_hop_us", 0.0), used.NOT_READ, NO_ANSWER),
+    Conflict(_of_transfer("a hop of the answer", "answer_hop_us"), used.NOT_READ, NO_ANSWER),
     Conflict(_of_transfer("handshakes", "handshake_ms", 0.0), used.UNASKED, NOBODY_ASKS),
     Conflict(_of_transfer("delays of notices", "notice_us", 0.0), used.UNASKED, NOBODY_ASKS),
     Conflict(used.NOTICED_AT, used.UNASKED, NOBODY_ASKS),

@@ -16,8 +16,8 @@ from simulator.errors import InputErrors, did_you_mean
 
 FILE = "dataset.toml"
 # Form -> module here with a frozen `Parameters`, `ROLES` of its files, its `LEVEL`, and `read(data_set) -> cases`.
-FORMS = {"closed_loop": "simulator.study.accuracy.closed_loop", "observed": "simulator.study.accuracy.observed",
-         "request_log": "simulator.study.accuracy.request_log"}
+FORMS = {"burst": "simulator.study.accuracy.burst", "closed_loop": "simulator.study.accuracy.closed_loop",
+         "observed": "simulator.study.accuracy.observed", "request_log": "simulator.study.accuracy.request_log"}
 
 Text = Annotated[str, Meta(min_length=1)]
 Metric = Literal["ttft", "tpot", "e2e", "makespan", "throughput"]
@@ -80,7 +80,7 @@ class DataSet(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Annotated[Literal["development", "held"], Meta(description=(
         "development: used while prices were made; held: not used"))]
     fits: Annotated[tuple[str, ...], Meta(description="backends and other predictors that were fitted on it")]
-    form: Annotated[Literal["closed_loop", "observed", "request_log"], Meta(description="form of the files")]
+    form: Annotated[Literal["burst", "closed_loop", "observed", "request_log"], Meta(description="form of the files")]
     files: Annotated[tuple[DataFile, ...], Meta(min_length=1)]
     reader: Annotated[dict[str, Any], Meta(description="keys of the form")] = {}
     experiment: Annotated[dict[str, Any], Meta(description="tables of an experiment that all runs have")] = {}

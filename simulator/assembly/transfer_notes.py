@@ -1,0 +1,23 @@
+"""Notes on the rate of KV transfers that no key gives."""
+from simulator.assembly.site import Site
+from simulator.domain.kv_link import kv_link
+from simulator.domain.kv_transfer import KvTransfer
+
+
+def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
+    """Return a note on network cards with the rate of the node type.
+
+    Servers of one type have ports of different rates: the H800s of Mooncake's page of vLLM had 25 GB/s a port, hgx-h800
+    has 50, and transfers took twice as long as predicted (8.8 against 4.4 ms for 8,192 tokens; 8.7 at their rate).
+    Source: kvcache-ai/Mooncake, docs/source/performance/vllm/vllm-v1-pd-performance.md.
+    """
+    if transfer.bandwidth_gb_per_s is not None or site.deployment is None or site.pool.role != "prefill":
+        return ()
+    ranks = site.deployment.parallelism.tensor_parallel * site.deployment.parallelism.pipeline_parallel
+    cards = site.node.num_accelerators if site.node and transfer.nics_per_transfer == "all" else ranks
+    each = kv_link(site.deployment).scaleout_bytes_per_s / ranks / 1e9
+    whose = site.pool.topology.node or site.deployment.accelerator.name
+    rate = each * cards * transfer.efficiency
+    return (f"kv_transfer: between nodes at {rate:,.0f} GB/s, {cards} x {each:g} of {whose} x efficiency "
+            f"{transfer.efficiency:g}: ports differ among servers of one type, by a factor of two on Mooncake H800 "
+            f"hosts; bandwidth_gb_per_s gives yours",)
