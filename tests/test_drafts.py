@@ -135,9 +135,16 @@ def test_a_head_joins_the_layers_that_attend_to_the_whole_context(load):
     ({"layer_pattern": "F"}, {"decode_context_parallel": 2}, "")])
 def test_where_a_drafter_has_no_place_beside_groups(changes, ways, why):
     given = SpeculativeParameters(method="mtp", num_tokens=1)
-    found = why_not_beside(given, deploy(replace(SLIDING, **changes), **ways))
+    found = why_not_beside(given, deploy(replace(SLIDING, num_mtp_layers=1, **changes), **ways))
 
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "gpt-oss-20b", "qwen3-32b"])
+def test_mtp_is_refused_for_the_modules_that_a_checkpoint_lacks(load, name):
+    message = f"engine.speculative.method: {name} has no MTP modules: its file has num_mtp_layers = 0; expected another"
+    with pytest.raises(InputErrors, match=message):
+        Site(load({"method": "mtp", "num_tokens": 1}, model__name=name)).check()
 
 
 def test_n_grams_hold_nothing(load):

@@ -82,7 +82,8 @@ def drafter_memory(site) -> DrafterMemory | None:
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
                                     "plan counts, or engine.num_gpu_blocks")])
-    if why := why_not_beside(given, target):
+    has_modules = given.method != "mtp" or target.model.num_mtp_layers > 0
+    if has_modules and (why := why_not_beside(given, target)):
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
                                     f'({KEY}.method = "{given.method}") beside it is not supported')])
     try:

@@ -9,6 +9,7 @@ from simulator import registry
 from simulator.assembly.context import block_tokens
 from simulator.assembly.drafts import draft_deployment, drafter_memory
 from simulator.assembly.experts import exchanging
+from simulator.assembly.memory_notes import excess_notes
 from simulator.assembly.pooling import is_pooling
 from simulator.assembly.ranks import needs_lock_step
 from simulator.assembly.tower_notes import unknown_towers
@@ -380,7 +381,7 @@ class Site:
                              "accelerators")
         if layers is None and deployment is not None and deployment.model.sliding_attention:
             lines.append("one block table for all layers: each keeps a token to the end, whatever its window")
-        lines += unknown_towers(self.model)
+        lines += excess_notes(self) + unknown_towers(self.model)
         return lines + self.kv_lines + (deployment.checkpoint_notes() if deployment is not None else [])
 
 

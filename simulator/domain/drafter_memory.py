@@ -54,7 +54,7 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     """
     model = deployment.model
     if not model.num_mtp_layers:
-        raise ValueError(f"{model.name} has no MTP modules that its file knows of (num_mtp_layers)")
+        raise ValueError(f"{model.name} has no MTP modules: its file has num_mtp_layers = 0")
     beside = 2 * model.hidden_size**2 + 3 * model.norm_parameters
     layer = mtp_layer(model)
     num_bytes = layer_bytes(deployment, model.num_layers - 1, layer)

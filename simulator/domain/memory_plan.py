@@ -271,6 +271,15 @@ def plan_within(deployment: Deployment, limits: EngineLimits, groups: GroupPlan 
     return result
 
 
+def blocks_that_fit(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None,
+                    reserve: MemoryReserve | None = None) -> int:
+    """Return the KV blocks that the plan has room for; 0: for none.
+
+    Arguments as for `plan_within`.
+    """
+    return max(_plan(deployment, limits, groups, reserve or reserve_of()).num_gpu_blocks, 0)
+
+
 def _plan(deployment: Deployment, limits: EngineLimits, groups: GroupPlan | None, reserve: MemoryReserve) -> MemoryPlan:
     """Return the plan of the fullest stage, whether it fits or not."""
     ways = deployment.parallelism
