@@ -29,7 +29,6 @@ cdef class LatencyModel:
     cdef bint _pads_gathered            # ranks in lock step gather tokens as SGLang does, see gathering.pxd
     cdef readonly int32_t num_stages    # pipeline stages of the replica
     cdef double* _stage_shares          # [num_stages] share of the layers; NULL: one stage
-    cdef double* _stage_ns              # [num_stages] scratch
 
     # Return the nanoseconds of accelerator time of a batch of at least one token: a pure function of the shape.
     # Backends override it.
