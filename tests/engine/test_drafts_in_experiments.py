@@ -109,3 +109,32 @@ def test_drafters_that_read_hidden_states_compute_the_last_block_of_a_hit_again(
     found = simulator.run(tmp_path / "e.toml", overrides={"engine.vllm_version": version})
 
     assert found.requests["cached_tokens"].tolist() == [0, cached, cached]
+
+
+@pytest.mark.slow
+def test_a_drafter_of_the_model_beside_windows_and_a_tier(tmp_path):
+    # Five prompts, each asked twice, in blocks for about two: those of the second round come from the host. Of 1000
+    # tokens 62 blocks are found, and the drafter's group leaves one: 61. By default vLLM keeps the window of the last
+    # alone, and then nothing is found.
+    rows = [f"{2 * number},1000,5,s{number % 5}:1000" for number in range(10)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens,prompt", *rows]))
+    (tmp_path / "a.toml").write_text("""
+model = {name = "gpt-oss-20b"}
+hardware = {name = "h100-sxm-80gb"}
+kv_tiers = {protocol = "vllm_offload", cpu_gib = 4}
+workload = {type = "trace", path = "t.csv"}
+[engine]
+num_gpu_blocks = 160
+max_model_len = 1100
+max_num_batched_tokens = 512
+prefix_cache_retention_interval = "dense"
+speculative = {method = "eagle3", num_tokens = 3, acceptance = [2, 1, 3], drafter_share = 0.05}
+""")
+    fast, stepwise = (simulator.run(tmp_path / "a.toml", {"engine.fast_forward": each}) for each in (True, False))
+    host, = fast.summary["kv_tiers"]
+
+    assert host["loads"] == 5 and fast.requests["cached_tokens"].tolist() == [0] * 5 + [61 * 16] * 5
+    assert fast.requests.tobytes() == stepwise.requests.tobytes()
+    assert fast.summary == stepwise.summary
+    by_default = simulator.run(tmp_path / "a.toml", {"engine.prefix_cache_retention_interval": 0})
+    assert not by_default.requests["cached_tokens"].any()
