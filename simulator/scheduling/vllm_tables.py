@@ -83,8 +83,8 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     new_lengths: Annotated[int, Meta(ge=0, le=10**4, description=(
         "with a schema as kind: its strings with a maxLength that no earlier grammar had, nor, up to 128, a longer "
         "one; xgrammar compiles each of their characters"))] = 0
-    max_length: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
-        "maxLength of these strings, in characters"))] = 64
+    max_length: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "characters"}, description=(
+        "maxLength of these strings"))] = 64
     vocabulary: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(extra={"unit": "tokens"}, description=(
         "with kind: entries of the tokenizer; default: the model's, without [model] 131,072"))] = None
     mask_us: Annotated[Time | DrawnTime | None, Meta(description=(

@@ -63,7 +63,7 @@ VALUES = {
            ("d2h_gb_per_s", 3.0), ("h2d_gb_per_s", 3.0), ("first_byte_us", 500.0), ("contention", "fair"),
            ("kv_bytes_per_token", 5e4),
            ("secondary", [{"name": "nvme", "capacity_gib": 0.3}]))},
-    "latency.backend": "linear", "latency.resolution_us": 500.0,
+    "latency.backend": "linear", "latency.resolution_us": 500.0, "latency.time_factor": 2.0,
     "latency.host.front_end_us": 4000.0, "latency.host.front_end_per_prompt_token_us": 20.0,
     "latency.host.api_server_count": {"latency.host.front_end_us": 4000.0, "latency.host.api_server_count": 2},
     "latency.host.queue_base_us": 700.0, "latency.host.queue_per_prompt_token_us": 30.0,
@@ -99,7 +99,8 @@ ELSEWHERE = {
         "us_per_embedding", "tokens_per_s", "cache_tokens", "max_num_encoder_input_tokens",
         "disable_chunked_mm_input")},
     **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
-        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", "draft_valid_rate", *(
+        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", "draft_valid_rate", "kind", "size",
+        "new_lengths", "max_length", "vocabulary", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
                 ".distribution", ".value", ".median", ".mean", ".values")))},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (

@@ -20,14 +20,11 @@ class Active:
     computed: int = 0
     blocks: int = 0                 # held; 0: it has not begun
     pauses: int = 0
+    is_generating: bool = False     # its text was computed since it began; else it is a context
 
     @property
     def text(self):
         return self.prompt + self.generated
-
-    @property
-    def is_generating(self):
-        return self.blocks > 0 and self.computed == self.text - 1 and self.generated > 0
 
 
 class Oracle:
@@ -96,6 +93,7 @@ class Oracle:
             free += last.blocks
             self.free += last.blocks
             last.blocks = last.computed = 0
+            last.is_generating = False
             last.pauses += 1
             may_begin = False                       # what is freed is for those that have begun
             candidates = candidates[:candidates.index(last)]
@@ -163,6 +161,7 @@ class Oracle:
             request.computed += batch.get(request.row, 0)
             if request.row in batch and request.computed == request.text:
                 request.generated += 1
+                request.is_generating = True
                 if request.generated >= request.output:
                     done.append(request.row)
                     self.free += request.blocks

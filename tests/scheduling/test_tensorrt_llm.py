@@ -87,7 +87,7 @@ def test_static_batches_are_done_before_others_begin(more):
     # and the two go together
     ({"batch_wait_timeout_iters": 2, "batch_wait_max_tokens_ratio": 0.9}, [5, 0, 0, 9, 0]),
     ({"batch_wait_timeout_iters": 1, "batch_wait_max_tokens_ratio": 0.9}, [5, 0, 9, 0]),        # for one batch
-    ({"batch_wait_timeout_iters": 9, "batch_wait_max_tokens_ratio": 0.5}, [5, 5, 0, 4, 0]),      # 6 of 12 do
+    ({"batch_wait_timeout_iters": 9, "batch_wait_max_tokens_ratio": 0.5}, [5, 5, 4, 0]),         # 6 tokens are half
 ])
 def test_prompts_beside_decodes_wait_for_others(wait, expected):
     recording = run([5, 5, 4], [9, 9, 9], max_batch_size=4, max_num_tokens=12, arrivals_ns=[0, 1, MS + 1], **wait)

@@ -247,6 +247,8 @@ SCHEDULERS = {
         "context_chunking_policy": acts("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS",
                                         engine__enable_chunked_context=True, **TENSORRT),
         "batching_type": acts("INFLIGHT", "STATIC", **TENSORRT),
+        "batch_wait_timeout_iters": acts(1, 50, engine__batch_wait_max_tokens_ratio=1.0, **TENSORRT),
+        "batch_wait_max_tokens_ratio": acts(0.01, 1.0, engine__batch_wait_timeout_iters=50, **TENSORRT),
         "cuda_graph_max_batch_size": acts(0, 64, **TENSORRT | LAUNCHES),
         "eager_us_per_layer": acts(0.0, 1e4, **TENSORRT | LAUNCHES),
         "free_gpu_memory_fraction": acts(0.5, 0.9, "memory", **OWN_SHARE)}),
