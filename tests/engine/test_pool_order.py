@@ -99,8 +99,8 @@ ELSEWHERE = {
         "us_per_embedding", "tokens_per_s", "cache_tokens", "max_num_encoder_input_tokens",
         "disable_chunked_mm_input")},
     **{f"engine.structured_outputs.{key}": "the same in all pools: tests/support/every_key_policies.py" for key in (
-        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", "draft_valid_rate", "kind", "size",
-        "new_lengths", "max_length", "vocabulary", *(
+        "fraction", "num_grammars", "failing_fraction", "failing", "backend", "cpus", "draft_valid_rate", "kind",
+        "size", "new_lengths", "max_length", "vocabulary", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
                 ".distribution", ".value", ".median", ".mean", ".values")))},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (

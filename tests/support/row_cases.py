@@ -86,6 +86,8 @@ CASES = (
         ("max_queued_requests", 4), ("enable_mixed_chunk", True), ("prefill_decode_interval", 2),
         ("scheduler_recv_interval", 2))),
     LOCK_STEP | {"engine.scheduler": "sglang", "engine.scheduler_recv_interval": 2},
+    LOCK_STEP | {"engine.scheduler": "tensorrt_llm", "engine.batch_wait_timeout_iters": 2,
+                 "engine.batch_wait_max_tokens_ratio": 0.5},
     WHOLE_BESIDE | {"engine.scheduler": "sglang", "kv_transfer": {"protocol": "sglang"} | MOVES},
     transfer("sglang", noticed_at="end") | {"engine.scheduler": "sglang"},
     transfer("nixl", noticed_at="end") | TIERS | {"engine.async_scheduling": False},

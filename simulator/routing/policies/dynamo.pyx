@@ -18,7 +18,7 @@ from simulator.signals.media cimport DISK, HOST, SHARED
 
 from simulator.routing.parts.prefix_router import Capacity
 
-LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits the 53 bits of a double
+LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits a double's 53 bits
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
@@ -154,7 +154,8 @@ cdef class Dynamo(PrefixRouter):
             cost = self._cost(row, self._holders[i], overlaps[self._holders[i]],
                               self._credit * overlaps[self._holders[i]])
             self.preference[i] = cost
-            has_equal_cost = has_equal_cost or (cost == plain and self._loads.get(self._holders[i]) != self._loads.least())
+            if cost == plain and self._loads.get(self._holders[i]) != self._loads.least():
+                has_equal_cost = True
             best = min(best, cost)
         if best == plain:
             return -2 if has_equal_cost else pick_least(self._loads, self.draws)
