@@ -20,8 +20,8 @@ KV blocks, of 32 tokens by default, are counted by TensorRT-LLM's rule: free_gpu
 weights and activations leave (tensorrt_llm/_torch/pyexecutor/_util.py).
 
 Source: TensorRT-LLM, cpp/tensorrt_llm/batch_manager/{capacityScheduler,microBatchScheduler}.cpp, `_waiting_requests` of
-tensorrt_llm/_torch/pyexecutor/py_executor.py, and "Useful Runtime Options" of its performance tuning guide. No run of it
-was recorded: tests prove that these rules are kept (tests/oracle/tensorrt_llm.py). Known differences:
+tensorrt_llm/_torch/pyexecutor/py_executor.py, and "Useful Runtime Options" of its performance tuning guide. No run of
+it was recorded: tests prove that these rules are kept (tests/oracle/tensorrt_llm.py). Known differences:
 
 - A prompt counts without its tokens found in the cache, and takes no block for tokens in blocks that others hold.
 - A prompt is not postponed because another one is computing the same block; both compute it. Blocks can be found from
