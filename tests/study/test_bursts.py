@@ -8,19 +8,9 @@ from simulator.errors import InputErrors
 from simulator.study.accuracy.burst import METRICS, NEEDED
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.scoring import score
+from support.data_sets import PROVENANCE, TEN_MS
 
-SET = """
-name = "burst"
-measured = "nothing"
-machine = "none"
-engine = "none"
-version = "0"
-date = "2026-01-01"
-source = "own"
-licence = "Apache-2.0"
-level = "request"
-purpose = "held"
-fits = []
+SET = 'name = "burst"' + PROVENANCE + """fits = []
 form = "burst"
 [reader]
 framework = "{framework}"
@@ -28,13 +18,7 @@ hardware = "h100-sxm-80gb"
 template_tokens = 9
 [experiment.engine]
 enable_prefix_caching = false
-[backends.linear]
-base_us = 10_000.0
-per_sequence_us = 0.0
-per_prefill_token_us = 0.0
-per_decode_token_us = 0.0
-per_context_token_us = 0.0
-"""
+""" + TEN_MS
 VLLM = "vllm serve Qwen/Qwen3-8B -tp 2 --async-scheduling --max-num-batched-tokens 4096"
 
 

@@ -20,6 +20,7 @@ from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
 from simulator.study.accuracy.page import page
 from simulator.study.accuracy.scoring import read_score
 from simulator.study.accuracy.scoring import score as scored
+from support.data_sets import PROVENANCE, TEN_MS
 
 ROOT = Path(__file__).parents[2]
 HEAD = ("id,hardware,model,dtype,kv_cache_dtype,tensor_parallel,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,"
@@ -29,18 +30,7 @@ POINTS = (  # an iteration takes 10 ms: TTFT is 10 ms, and TPOT, too
     "b,h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,8,10,8,10",
     "c,h100-sxm-80gb,llama-9000,,,1,100,20,1,20,10,20,10",          # nobody wrote its facts
     "d,h100-sxm-80gb,llama-3.1-405b,,,1,100,20,1,20,10,20,10")      # does not fit on one
-TEXT = """
-name = "made-up"
-measured = "nothing"
-machine = "none"
-engine = "none"
-version = "0"
-date = "2026-01-01"
-source = "own"
-licence = "Apache-2.0"
-level = "request"
-purpose = "held"
-fits = ["roofline"]
+TEXT = 'name = "made-up"' + PROVENANCE + """fits = ["roofline"]
 form = "closed_loop"
 noise = {ttft = 0.02}
 [reader]
@@ -49,13 +39,7 @@ shortest_share = 1.0
 [experiment.engine]
 async_scheduling = false
 enable_prefix_caching = false
-[backends.linear]
-base_us = 10_000.0
-per_sequence_us = 0.0
-per_prefill_token_us = 0.0
-per_decode_token_us = 0.0
-per_context_token_us = 0.0
-[[peers]]
+""" + TEN_MS + """[[peers]]
 name = "Peer"
 version = "1"
 column_prefix = "peer_"

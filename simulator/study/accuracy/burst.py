@@ -8,7 +8,6 @@ of gpustack's performance lab.
 Replay of a run: as many requests at once, prompts of the mean length and `template_tokens`, outputs of their mean
 length.
 """
-import csv
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from msgspec import Meta
 from simulator.errors import InputErrors, did_you_mean
 from simulator.server_line.facts.checkpoints import checkpoint_of
 from simulator.study.accuracy.case import Case
+from simulator.study.accuracy.csv_rows import read_rows, selected
 from simulator.study.accuracy.deployed import PAGES, SCHEDULERS
 
 LEVEL = "request"
@@ -63,15 +63,11 @@ def read(data_set) -> list[Case]:
         Every fault of the file, with its line; no row is selected.
     """
     path, parameters = data_set.path("points"), data_set.parameters
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    columns = set(rows[0]) if rows else set()
-    if faults := [f"{path}:1: {name}: no such column{did_you_mean(name, columns)}"
-                  for name in (*NEEDED, *parameters.select) if name not in columns]:
+    rows, faults = read_rows(path, (*NEEDED, *parameters.select))
+    if faults:
         raise InputErrors(faults)
-    chosen = [(line, row) for line, row in enumerate(rows, 2)
-              if all(row[column] == value for column, value in parameters.select.items())
-              and row["sub"].startswith(parameters.load) and _framework(row["serve"]) == parameters.framework]
+    chosen = [(line, row) for line, row in selected(rows, parameters.select)
+              if row["sub"].startswith(parameters.load) and _framework(row["serve"]) == parameters.framework]
     cases = [_case(row, parameters, lambda fault, line=line: faults.append(f"{path}:{line}: {fault}"))
              for line, row in chosen]
     if not cases:

@@ -8,16 +8,16 @@ of `deployed` describe the engine. Others are ignored.
 Replay of a run: clients that send their next request when the last one ended, requests_per_client for each,
 lengths uniform between shortest_share of nominal and nominal, as InferenceX draws them.
 """
-import csv
 import math
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from simulator.errors import InputErrors, did_you_mean
+from simulator.errors import InputErrors
 from simulator.study.accuracy import deployed
 from simulator.study.accuracy.case import Case
+from simulator.study.accuracy.csv_rows import read_rows, selected
 
 LEVEL = "request"
 ROLES = ("points",)
@@ -63,21 +63,17 @@ def read(data_set) -> list[Case]:
         Every fault of the file, with line and column; no row is selected.
     """
     path, parameters = data_set.path("points"), data_set.parameters
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows, faults = read_rows(path, (*NEEDED, *parameters.select, *(
+        name for each in parameters.options for name in each.where)))
     columns = set(rows[0]) if rows else set()
     prefixes = {peer.name: peer.column_prefix for peer in data_set.says.peers}
-    faults = [f"{path}:1: {name}: no such column{did_you_mean(name, columns)}"
-              for name in (*NEEDED, *parameters.select, *(name for each in parameters.options for name in each.where))
-              if name not in columns]
     if not columns & METRICS.keys():
         faults.append(f"{path}:1: no column of {', '.join(METRICS)}")
     faults += [f"{path}:1: no column of {name}'s: none begins with {prefix}{' or '.join(METRICS)}"
                for name, prefix in prefixes.items() if not any(prefix + metric in columns for metric in METRICS)]
     if faults:
         raise InputErrors(faults)
-    chosen = [(line, row) for line, row in enumerate(rows, 2)
-              if all(row[column] == value for column, value in parameters.select.items())]
+    chosen = selected(rows, parameters.select)
     cases = [_case(row, parameters, prefixes, lambda fault, line=line: faults.append(f"{path}:{line}: {fault}"))
              for line, row in chosen]
     if not cases:
