@@ -7,38 +7,19 @@ model.
 `drafts` marks groups that vLLM knows to hold layers of the drafter. In UNEVEN blocks are of several sizes, and hashes
 cover the token behind a block: of a text that is computed to its end the small blocks before it are listed.
 """
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from support import engine
-from support.log import first_difference, to_log
-from support.scenario import load
-from support.vllm_scope import missing, plain
+from support.drafted import assert_reproduced, cases_in, name_of
 
-CASES, UNEVEN = (json.loads(gzip.decompress(Path(__file__).with_name(f"{name}_groups.json.gz").read_bytes()))
-                 for name in ("drafted", "uneven"))
-
-
-def name_of(case):
-    return case["scenario"]["name"]
+CASES, UNEVEN = (cases_in(Path(__file__).with_name(f"{name}_groups.json.gz")) for name in ("drafted", "uneven"))
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("case", CASES + UNEVEN, ids=name_of)
 def test_engine_reproduces_the_recorded_run(case, fast_forward):
-    description, log = case["scenario"], case["log"]
-    assert not missing(description)
-    scenario = load(plain(description))
-    num_computing = sum(bool(step["scheduled"]) for step in log["steps"])
-    recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=num_computing + 2)
-    difference = first_difference(log, to_log(recording, scenario.ids, scenario.contents), is_cut=log["summary"]["cut"])
-    assert difference is None, difference
-    if not log["summary"]["cut"]:               # by the books of blocks that nobody looks at
-        counted = engine.run(scenario, fast_forward=fast_forward, details=False)
-        assert counted.requests.tobytes() == recording.requests.tobytes()
+    assert_reproduced(case, fast_forward)
 
 
 def test_the_cases_hold_what_they_are_for():

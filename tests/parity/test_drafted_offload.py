@@ -4,33 +4,19 @@ The cases were recorded by driving the scheduler and the offloading connector of
 docs/howto/new_engine_version.md describes; each has loads. A group that `drafts` loses the last chunk of a hit, and its
 windows keep the chunk behind an end.
 """
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from parity.test_drafted_groups import name_of
-from support import engine
-from support.log import first_difference, to_log
-from support.scenario import load
-from support.vllm_scope import missing, plain
+from support.drafted import assert_reproduced, cases_in, name_of
 
-CASES = json.loads(gzip.decompress(Path(__file__).with_name("drafted_offload.json.gz").read_bytes()))
+CASES = cases_in(Path(__file__).with_name("drafted_offload.json.gz"))
 
 
 @pytest.mark.parametrize("fast_forward", [True, False], ids=["fast_forward", "stepwise"])
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_engine_reproduces_the_recorded_run(case, fast_forward):
-    description, log = case["scenario"], case["log"]
-    assert not missing(description)
-    scenario = load(plain(description))
-    num_computing = sum(bool(step["scheduled"]) for step in log["steps"])
-    recording = engine.run(scenario, fast_forward=fast_forward, max_iterations=num_computing + 2)
-    difference = first_difference(log, to_log(recording, scenario.ids, scenario.contents), is_cut=False)
-    assert difference is None, difference
-    counted = engine.run(scenario, fast_forward=fast_forward, details=False)
-    assert counted.requests.tobytes() == recording.requests.tobytes()
+    assert_reproduced(case, fast_forward)
 
 
 def test_the_cases_hold_what_they_are_for():
