@@ -81,7 +81,7 @@ def features_of(scheduler):
         "async scheduling": dict([overlap]),
         "prefix caching": {"engine.enable_prefix_caching": True},
         "LoRA": {"engine.lora": ADAPTERS.get(scheduler, {"max_loras": 2})},
-        "structured outputs": {"engine.structured_outputs": {"fraction": 0.5}},
+        "structured outputs": {"engine.structured_outputs": {"fraction": 0.5, "compile_ms": 0.5}},
         "drafts": {"engine.speculative": {"num_tokens": 2, "acceptance": {"rates": [0.8, 0.5]}}},
         **{f"router {each}": {"cluster.routing": {"policy": each} | ROUTER_KEYS.get(each, {})} for each in ROUTERS},
     }
@@ -114,7 +114,7 @@ def outcome(scheduler, settings, trace):
 
 def assert_nothing_is_lost(cluster, run):
     """Check that all requests are through, and all blocks free."""
-    assert run.complete and all(note.startswith("grammars: ") for note in run.diagnosis)
+    assert run.complete and not run.diagnosis
     assert (run.workload.requests["status"] == records.COMPLETED).all()
     for replica in cluster.replicas:
         replica.check()
