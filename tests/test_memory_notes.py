@@ -49,8 +49,8 @@ def test_given_blocks_that_do_not_fit_are_named_with_both_numbers(site):
     fitting = site("qwen3-32b").num_gpu_blocks
     larger, exact = (site("qwen3-32b", f"num_gpu_blocks = {fitting + more}") for more in (1, 0))
     note, = memory_notes(larger)
-    assert note == (f"memory: engine.num_gpu_blocks = {fitting + 1:,} is used, as vLLM uses num_gpu_blocks_override; "
-                    f"the memory plan has room for {fitting:,}, and a server with more may run out of memory")
+    assert note == (f"memory: engine.num_gpu_blocks = {fitting + 1:,} is used; the memory plan has room for "
+                    f"{fitting:,}, and a server with more may run out of memory")
     assert note.removeprefix("memory: ") in larger.explain() and larger.num_gpu_blocks == fitting + 1
     assert memory_notes(exact) == () and not any("num_gpu_blocks" in line for line in exact.explain())
     nothing, = memory_notes(site("llama-3.1-405b", "num_gpu_blocks = 1000"))           # 810 GB of weights

@@ -35,7 +35,7 @@ def excess_notes(site) -> list[str]:
     """Return the note on given blocks that are more than fit.
 
     Nothing if they fit, or no plan can be made. They are used all the same: vLLM's num_gpu_blocks_override replaces the
-    number that its profile run finds. Source: vLLM 0.33.0, vllm/v1/core/kv_cache_planning.py, may_override_num_blocks.
+    number that its profile run finds (vLLM 0.33.0, vllm/v1/core/kv_cache_planning.py, may_override_num_blocks).
     """
     given = site.pool.engine.num_gpu_blocks
     if given is None or site.deployment is None or (site.layer_groups is not None and site.group_plan is None):
@@ -46,5 +46,5 @@ def excess_notes(site) -> list[str]:
     except ValueError:                          # a scheduler that does not state its needs
         return []
     return [] if fitting >= given else [
-        f"engine.num_gpu_blocks = {given:,} is used, as vLLM uses num_gpu_blocks_override; the memory plan has room "
-        f"for {fitting:,}, and a server with more may run out of memory"]
+        f"engine.num_gpu_blocks = {given:,} is used; the memory plan has room for {fitting:,}, and a server with more "
+        "may run out of memory"]
