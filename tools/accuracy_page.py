@@ -3,7 +3,8 @@
 The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
 `python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each
-price of `operators`, one at a time; with `--page` only the pages are written again.
+price of `operators`, one at a time, and with the prices that the other data sets choose; with `--page` only the pages
+are written again.
 """
 import argparse
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from simulator.study.accuracy.ablation import ablate
+from simulator.study.accuracy.chosen import choose
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.files import json_of, write_text
 from simulator.study.accuracy.page import in_short, page
@@ -45,7 +47,8 @@ def main():
             parser.error(f"files not found: {', '.join(absent)}")
         found = score(data_sets, BACKENDS, tell=print).score
         of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
-        found = msgspec.structs.replace(found, ablations=ablate(of_one_pool, tell=print))
+        ablations = ablate(of_one_pool, tell=print)
+        found = msgspec.structs.replace(found, ablations=ablations, chosen=choose(of_one_pool, ablations, tell=print))
         write_text(SCORE, json_of(committed(found)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))
@@ -58,7 +61,8 @@ def committed(found: Score) -> Score:
     """Return a reproducible score: four decimals, no wall times."""
     rows = tuple(rounded(msgspec.structs.replace(row, wall_s=None)) for row in found.rows)
     return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)),
-                                   ablations=tuple(map(rounded, found.ablations)))
+                                   ablations=tuple(map(rounded, found.ablations)),
+                                   chosen=tuple(map(rounded, found.chosen)))
 
 
 def rounded(row: msgspec.Struct) -> msgspec.Struct:

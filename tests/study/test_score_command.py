@@ -13,7 +13,7 @@ import pytest
 from simulator import cli
 from simulator.errors import InputErrors
 from simulator.latency.operators import files as operator_files
-from simulator.study.accuracy import ablation
+from simulator.study.accuracy import ablation, chosen
 from simulator.study.accuracy.ablation import Price
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
@@ -260,6 +260,36 @@ def test_each_price_is_taken_away_in_turn(write, tmp_path, monkeypatch):
     assert "| speed | `latency.base_us=12_000.0` | 12.0 (+8.0) | 45.0 (+5.0) |" in text
     assert "| nothing | `latency.base_us=10_000.0` | = | = |" in text
     assert "| all | `latency.backend='oracle'` | refused | refused |" in text
+
+
+def test_deployment_is_left_out_of_the_choice_of_prices(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(ablation, "BACKEND", "linear")          # predicted TTFT and TPOT: 10 ms
+    write()
+    data_sets = open_all([tmp_path / "sets"], tmp_path)
+    slow = Price("slow", ("latency.base_us=8_000.0",))
+    name = data_sets[0].says.name
+    mine = ablation.ablate(data_sets, [Price("", ()), slow])
+
+    def beside(change):     # another deployment: errors of 10 %, and `change` more without the price
+        return (*mine, *(msgspec.structs.replace(each, data_set="other", mape_pct=10 + (change if each.without else 0))
+                         for each in mine))
+
+    assert chosen.without_help(beside(+1.0), name) == () and chosen.without_help(beside(-1.0), name) == ("slow",)
+    errors = {(each.without, each.metric): each.mape_pct for each in mine}
+    kept, = (each for each in chosen.choose(data_sets, beside(+1.0)) if each.metric == "tpot")
+    dropped, = (each for each in chosen.choose(data_sets, beside(-1.0)) if each.metric == "tpot")
+    assert (kept.dropped, dropped.dropped) == ((), ("slow",))
+    assert (kept.mape_pct, dropped.mape_pct) == (errors["", "tpot"], errors["slow", "tpot"])
+    assert kept.mape_pct != dropped.mape_pct
+    text = page(msgspec.structs.replace(scored(data_sets, ["linear"]).score, ablations=mine,
+                                        chosen=chosen.choose(data_sets, beside(-1.0))))
+    assert "| TPOT | slow |" in text and "- TPOT, median APE: " in text
+
+
+def test_prices_are_taken_away_together():
+    prices = [Price("a", ("latency.x=1",)), Price("b", ('latency.without=["b"]',)),
+              Price("c", ('latency.without=["c"]',))]
+    assert chosen.together(prices) == ("latency.x=1", 'latency.without=["b", "c"]')
 
 
 def test_prices_are_those_of_the_backend():

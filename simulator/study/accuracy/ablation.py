@@ -27,7 +27,7 @@ class Ablated(msgspec.Struct, frozen=True, kw_only=True):
 
     without : its name; "": all prices are kept. overrides : keys that take the price away.
     metric : "": the deployment cannot be simulated like this.
-    mape_pct, bias_pct : as in `Row`; None: not compared.
+    mape_pct, median_ape_pct, bias_pct : as in `Row`; None: not compared.
     """
 
     without: str
@@ -38,6 +38,7 @@ class Ablated(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     mape_pct: float | None
     bias_pct: float | None
+    median_ape_pct: float | None = None
 
 
 def all_prices() -> tuple[Price, ...]:
@@ -76,4 +77,4 @@ def ablate(data_sets: list[Opened], prices: Iterable[Price] | None = None,
 
 def _ablated(price: Price, row: Row) -> Ablated:
     return Ablated(without=price.name, overrides=price.overrides, data_set=row.data_set, model=row.model, gpu=row.gpu,
-                   metric=row.metric, mape_pct=row.mape_pct, bias_pct=row.bias_pct)
+                   metric=row.metric, mape_pct=row.mape_pct, bias_pct=row.bias_pct, median_ape_pct=row.median_ape_pct)

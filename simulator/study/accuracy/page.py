@@ -1,9 +1,11 @@
 """score.md: a page made from score.json alone."""
 from collections.abc import Iterable, Mapping
+from statistics import median
 
 from simulator.study.accuracy.ablation import METRICS, NOTHING, Ablated
+from simulator.study.accuracy.chosen import Chosen
 from simulator.study.accuracy.predict import OK
-from simulator.study.accuracy.rows import Row
+from simulator.study.accuracy.rows import BURSTS, OTHER, SPLIT, Row
 from simulator.study.accuracy.scoring import Overall, Score
 
 HEAD = """# How far predictions are from measurements
@@ -19,11 +21,17 @@ PRICES_HEAD = """MAPE (bias) of `operators` in per cent without one price, taken
 prompts and decodes share replicas.
 "=": as with all prices. A bias that grows without a price is explained by it; one that falls is compensated elsewhere.
 """
+CHOSEN_HEAD = """Errors of `operators` in per cent, where prompts and decodes share replicas. Each deployment is left
+out in turn: a price of the table above is kept if the mean error of the other deployments grows without it, and the
+deployment is simulated with the prices kept. No constant of a price is fitted to a deployment: the measurements could
+decide this choice alone.
+"""
 COVERAGE = '"covered": runs with the measured value inside their interval, `[latency] uncertainty`, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
            "outside_pct": "outside", "noise_pct": "noise"}
 COVERED = {"coverage_pct": "covered"}            # shown where some row has it
+LOADS = (OTHER, BURSTS, SPLIT)
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "They were not used while prices were made."),
@@ -47,6 +55,7 @@ def page(score: Score) -> str:
                 parts.append(f"{heading}: level {level}\n\n{note}\n\n{_medians(score.overall, of_level[0])}")
                 parts += [_deployment(of_level, place) for place in dict.fromkeys(map(_place, of_level))]
     parts.append(_ablations(score.ablations))
+    parts.append(_chosen(score))
     parts.append(_missing(score.rows))
     parts.append(_measured(score))
     return "\n".join(filter(None, parts))
@@ -55,24 +64,28 @@ def page(score: Score) -> str:
 def in_short(score: Score, backend: str) -> str:
     """Return a line about a backend: medians over data sets that it was not fitted on."""
     medians = []
-    for metric in ("tpot", "ttft"):
-        for each in score.overall:
-            if (each.backend, each.metric, each.in_sample, each.published) == (backend, metric, False, False):
-                medians.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({_sets(each.data_sets)}, {each.purpose})")
+    for load in LOADS:
+        for metric in METRICS:
+            for each in score.overall:
+                if (each.load, each.backend, each.metric, each.in_sample, each.published) == (
+                        load, backend, metric, False, False):
+                    medians.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({load}, {_sets(each.data_sets)}, "
+                                   f"{each.purpose})")
     return f"MAPE of real servers, median: {', '.join(medians)}; docs/accuracy.md" if medians else ""
 
 
 def _medians(overall: Iterable[Overall], like: Row) -> str:
     """Return the table of medians over data sets with the level, purpose and sample of a row."""
-    lines = _table(["predictor", "metric", "data sets", "MAPE, median", "bias, median"], 2)
-    for each in overall:
-        if (each.purpose, each.in_sample, each.level) == (like.purpose, like.in_sample, like.level):
-            lines.append(_line([each.backend, NAMES[each.metric], each.data_sets, f"{each.mape_pct:.1f}",
-                                f"{each.bias_pct:+.1f}"]))
+    lines = _table(["load", "predictor", "metric", "data sets", "MAPE, median", "bias, median"], 3)
+    for load in LOADS:
+        lines += [_line([load, each.backend, NAMES[each.metric], each.data_sets, f"{each.mape_pct:.1f}",
+                         f"{each.bias_pct:+.1f}"])
+                  for each in overall if (each.load, each.purpose, each.in_sample, each.level) == (
+                      load, like.purpose, like.in_sample, like.level)]
     return "\n".join([*lines, ""])
 
 
-def _place(row: Row) -> tuple[str, str, str]:
+def _place(row: Row | Ablated | Chosen) -> tuple[str, str, str]:
     return row.data_set, row.model, row.gpu
 
 
@@ -104,6 +117,32 @@ def _ablations(ablations: Iterable[Ablated]) -> str:
         cells = [_without(found, name, place, metric) for place, metric in columns]
         lines.append(_line([name or "nothing: all prices", " ".join(f"`{each}`" for each in overrides) or "-", *cells]))
     return "\n".join([*lines, ""])
+
+
+def _chosen(score: Score) -> str:
+    """Return the table of deployments left out of the choice of prices, beside all prices."""
+    if not score.chosen:
+        return ""
+    with_all = {(*_place(each), each.metric): each for each in score.ablations if each.without == NOTHING}
+    lines = ["## Deployments left out", "", CHOSEN_HEAD,
+             *_table(["deployment", "metric", "prices that the others drop", "MAPE, all prices", "MAPE, left out",
+                      "median APE, left out", "bias, left out"], 3)]
+    for each in score.chosen:
+        before = with_all[(*_place(each), each.metric)]
+        if each.mape_pct is not None:
+            lines.append(_line([f"{each.model}, {each.gpu} ({each.data_set})", NAMES[each.metric],
+                                ", ".join(each.dropped) or "none", f"{before.mape_pct:.1f}", f"{each.mape_pct:.1f}",
+                                f"{each.median_ape_pct:.1f}", f"{each.bias_pct:+.1f}"]))
+    lines += ["", *(_median_left_out(score.chosen, metric) for metric in METRICS)]
+    return "\n".join([*lines, ""])
+
+
+def _median_left_out(chosen: Iterable[Chosen], metric: str) -> str:
+    """Return a line: the median over deployments of the median error, each left out."""
+    errors = [each.median_ape_pct for each in chosen if each.metric == metric and each.median_ape_pct is not None]
+    if not errors:
+        return f"- {NAMES[metric]}: none compared."
+    return f"- {NAMES[metric]}, median APE: {median(errors):.1f} % (median of {len(errors)} deployments left out)."
 
 
 def _without(found: Mapping[tuple, Ablated], name: str, place: tuple[str, str, str], metric: str) -> str:

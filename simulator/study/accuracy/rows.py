@@ -10,11 +10,13 @@ from simulator.study.accuracy.errors import errors_of, spread_of
 from simulator.study.accuracy.predict import OK, REFUSED, Prediction
 
 PER_CENT = 100.0
+SPLIT, BURSTS, OTHER = "split pools", "bursts", "closed loops, replays"      # kinds of load
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Errors in per cent; None: not defined, or not known.
 
+    load : kind of load and deployment; medians are taken over data sets of one kind.
     n : pairs that were compared: runs, or requests of a replay. Where the status is not ok: runs with that status.
     outside_pct : predictions beyond or between the measured points of tables, of all predictions of tables.
     noise_pct : median relative difference of repeated measurements.
@@ -50,6 +52,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float | None = None
     reason: str = ""
     coverage_pct: float | None = None
+    load: str = OTHER
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -78,7 +81,7 @@ def rows_of(data_set: Opened, backend: str, cases: list[Case],
     rows, points = [], []
     for model, gpu in dict.fromkeys((each.model, each.hardware) for each in predictions):
         group = [(case, each) for case, each in zip(cases, predictions) if (each.model, each.hardware) == (model, gpu)]
-        common = _common(data_set, backend) | {"model": model, "gpu": gpu}
+        common = _common(data_set, backend) | {"model": model, "gpu": gpu, "load": load_of(data_set, cases)}
         served = [(case, each) for case, each in group if each.status == OK]
         rows += [Row(**common, metric="", unit="", status=status, n=len(reasons), reason=_first_reason(reasons))
                  for status, reasons in _reasons(each for _, each in group).items()]
@@ -112,7 +115,8 @@ def published_rows(data_set: Opened, cases: list[Case]) -> tuple[list[Row], list
                     continue
                 common = _common(data_set, backend, is_published=True) | {
                     "in_sample": peer.name in data_set.says.fits, "model": model, "gpu": gpu, "metric": metric,
-                    "unit": unit, "noise_pct": _per_cent(getattr(data_set.says.noise, metric))}
+                    "load": load_of(data_set, cases), "unit": unit,
+                    "noise_pct": _per_cent(getattr(data_set.says.noise, metric))}
                 rows.append(_published_row(common, pairs))
                 points += [_point(data_set, backend, case.label, metric, measured, said["mean"])
                            for case, measured, said in pairs if not isinstance(measured, np.ndarray)]
@@ -123,6 +127,13 @@ def absent_row(data_set: Opened, backend: str) -> Row:
     """Return the row of a data set with missing files."""
     return Row(**_common(data_set, backend), model="", gpu="", metric="", unit="", status=REFUSED, n=0, reason=(
         f"files not found: {', '.join(data_set.absent)}; --root or SIM_DATA names the folder that has them"))
+
+
+def load_of(data_set: Opened, cases: Iterable[Case]) -> str:
+    """Return the kind of load of a data set, and of its deployment."""
+    if any("pools" in case.tables for case in cases):
+        return SPLIT
+    return BURSTS if data_set.says.form == "burst" else OTHER
 
 
 def _common(data_set: Opened, backend: str, is_published: bool = False) -> dict:

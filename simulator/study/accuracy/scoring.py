@@ -9,15 +9,16 @@ from simulator.assembly.latency import Readings
 from simulator.errors import InputErrors, collect_faults
 from simulator.results.provenance import PACKAGE, git_revision
 from simulator.study.accuracy.ablation import Ablated
+from simulator.study.accuracy.chosen import Chosen
 from simulator.study.accuracy.data_set import Opened
 from simulator.study.accuracy.predict import OK, Ways, predict
-from simulator.study.accuracy.rows import Point, Row, absent_row, published_rows, rows_of
+from simulator.study.accuracy.rows import OTHER, Point, Row, absent_row, published_rows, rows_of
 
 SCHEMA = 1
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
-    """Median over data sets of one level, purpose and kind of sample.
+    """Median over data sets of one level, purpose, kind of load and kind of sample.
 
     mape_pct, bias_pct : the median of its rows counts for a data set.
     """
@@ -31,6 +32,7 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
     data_sets: int
     mape_pct: float
     bias_pct: float
+    load: str = OTHER
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     revision : of the checkout that made it, `-dirty` with changes; None: not known.
     data_sets : provenance of each, keys of `dataset.toml` except those of its reader.
     ablations : scores without one price; empty unless requested.
+    chosen : scores of data sets left out of the choice of prices; empty unless requested.
     """
 
     schema: int
@@ -49,6 +52,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     overall: tuple[Overall, ...]
     ablations: tuple[Ablated, ...] = ()
+    chosen: tuple[Chosen, ...] = ()
 
 
 class Scored(NamedTuple):
@@ -90,10 +94,10 @@ def overall_of(rows: Iterable[Row]) -> list[Overall]:
     groups: dict[tuple, dict[str, list[Row]]] = {}
     for row in rows:
         if row.status == OK and row.mape_pct is not None:
-            key = row.purpose, row.in_sample, row.level, row.backend, row.published, row.metric
+            key = row.purpose, row.in_sample, row.level, row.backend, row.published, row.metric, row.load
             groups.setdefault(key, {}).setdefault(row.data_set, []).append(row)
     return [Overall(
-        purpose=key[0], in_sample=key[1], level=key[2], backend=key[3], published=key[4], metric=key[5],
+        purpose=key[0], in_sample=key[1], level=key[2], backend=key[3], published=key[4], metric=key[5], load=key[6],
         data_sets=len(of_sets), mape_pct=_middle(of_sets, "mape_pct"), bias_pct=_middle(of_sets, "bias_pct"))
         for key, of_sets in groups.items()]
 
