@@ -1,8 +1,10 @@
 """What README.md's command leaves to CI is further samples, and no value of any parameter."""
+from types import SimpleNamespace
+
 import pytest
 
 from support.goldens import GOLDENS
-from support.samples import FEW, GROUP, further
+from support.samples import FEW, GROUP, SEEDS, TESTS, further, leave_to_checks, leave_to_ci
 
 
 def samples_of(*axes):
@@ -69,3 +71,35 @@ def test_ways_meet_all_seeds_in_turn():
 def test_pytest_marks_what_is_left(request, seed):
     # Strides of 14: 0, 14, 3 (one of the ten of 0), 17 (of those of 14), 6, 20, and all three groups have one
     assert (request.node.get_closest_marker("ci") is None) == (seed in {0, 14, 20})
+
+
+@pytest.mark.parametrize(("folder", "values", "spare"), [
+    ("oracle", range(200), 200 - 200 // GROUP - SEEDS), ("parity", range(200), 0),
+    ("oracle", [GOLDENS / "a" / f"{number}.json" for number in range(200)], 0)])
+def test_ci_runs_some_seeds_and_all_recorded_runs(folder, values, spare):
+    items = [Sample(TESTS / folder / "test_it.py", value) for value in values]
+    leave_to_ci(items)
+    leave_to_checks(items)
+
+    assert sum("night" in item.marks for item in items) == spare
+    assert sum("ci" in item.marks for item in items) == 200 - 200 // GROUP
+    assert all(("checked" in item.marks) != ("night" in item.marks) for item in items)
+
+
+class Sample:
+    """A collected sample, as pytest shows it."""
+
+    parent, name = None, "test"
+
+    def __init__(self, path, value):
+        self.path, self.callspec = path, SimpleNamespace(params={"seed": value})
+        self.marks = {}
+
+    def iter_markers(self, name=None):
+        return [pytest.mark.parametrize("seed", []).mark] if name else list(self.marks.values())
+
+    def get_closest_marker(self, name):
+        return self.marks.get(name)
+
+    def add_marker(self, mark):
+        self.marks[mark.name] = mark.mark

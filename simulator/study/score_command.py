@@ -91,8 +91,8 @@ def _table(found: Score) -> str:
                _text(row.coverage_pct), _text(row.wall_s)]
               for row in found.rows if row.status == OK]
     lines += [[f"median of {each.data_sets}, {each.load}, {each.purpose}{', in sample' if each.in_sample else ''}",
-               each.backend, "", "", NAMES[each.metric], "", _text(each.mape_pct), "", _text(each.bias_pct, "+"), "", "",
-               ""]
+               each.backend, "", "", NAMES[each.metric], "", _text(each.mape_pct), "", _text(each.bias_pct, "+"),
+               *[""] * 3]
               for each in found.overall]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(

@@ -2,6 +2,8 @@
 
 Seeds, which are whole numbers in a row, stand for each other, and so do recorded runs of a folder: of GROUP one is run.
 A seed that stands alone once found something, and is run. Of tests with at most FEW samples all are run.
+
+CI runs at most SEEDS further samples of a test whose samples are drawn; recorded runs are all run.
 """
 from collections import Counter
 from math import gcd
@@ -13,20 +15,25 @@ from support.goldens import GOLDENS
 
 FEW = 10
 GROUP = 10
+SEEDS = 60
 TESTS = Path(__file__).resolve().parents[1]
 ROOMS = frozenset((TESTS.parent / ".ci/rooms").read_text().split())
 LIKE = (int, PosixPath, WindowsPath)        # types of values that may stand for each other
 
 
 def leave_to_ci(items):
-    """Mark further samples as `ci`."""
+    """Mark further samples as `ci`, and those that CI has no time for as `night`."""
     tests = {}
     for item in items:
         tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(item)
     for samples in tests.values():
         if len(samples) > FEW:
-            for number in further([values_of(sample) for sample in samples]):
+            left = further([values_of(sample) for sample in samples])
+            for number in left:
                 samples[number].add_marker(pytest.mark.ci)
+            for number in left[SEEDS:]:
+                if is_drawn(samples[number]):
+                    samples[number].add_marker(pytest.mark.night)
 
 
 def leave_to_checks(items):
@@ -34,8 +41,14 @@ def leave_to_checks(items):
     depth, paths = len(TESTS.parts), {item.path for item in items}
     checked = {path for path in paths if path.parts[:depth] == TESTS.parts and path.parts[depth] in ROOMS}
     for item in items:
-        if item.path in checked and item.get_closest_marker("slow") is None:
+        if item.path in checked and not {mark.name for mark in item.iter_markers()} & {"slow", "night"}:
             item.add_marker(pytest.mark.checked)
+
+
+def is_drawn(sample):
+    """Return whether a sample is drawn, and no recorded run."""
+    is_recorded = any(isinstance(value, Path) for value in sample.callspec.params.values())
+    return not (is_recorded or sample.path.is_relative_to(TESTS / "parity"))
 
 
 def values_of(item):
