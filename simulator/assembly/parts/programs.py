@@ -17,6 +17,7 @@ from simulator.results.programs import SUMMARY_KEYS, metrics_of
 
 KEY = "cluster.programs"
 PROGRAMS = Feature("programs of agents", KEY)
+ENCODERS = Feature("encode pools", "embeddings", phrase='pools of role "encode"')
 NO_SESSIONS = (f"{KEY}: expected requests with a session, a program is a session; found none: give a trace a column "
                'session, or workload.type = "sessions"')
 NO_PRIORITIES = (f"[{KEY}] priorities of demoted and resumed programs have no effect: no engine of the replicas looks "
@@ -49,6 +50,7 @@ class AgentPrograms(Part):
     summary_before = "itl_ms"
     conflicts = (
         Conflict(PROGRAMS, has.ROLES, "a program has one replica, and a turn would have several"),
+        Conflict(PROGRAMS, ENCODERS, "a gateway holds requests back for one of the two"),
         Conflict(PROGRAMS, Feature("rescheduling", "cluster.rescheduling"),
                  "it would move turns off the replica of their program"),
     )
