@@ -23,7 +23,8 @@ class ThunderAgentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
     pause_threshold: Annotated[Share, Meta(description=(
         "share of its KV above which programs of a replica are paused"))] = 0.95
-    pause_target: Annotated[Share, Meta(description="share of its KV down to which programs are paused")] = 0.8
+    pause_target: Annotated[Share, Meta(extra={"unit": "ratio"}, description=(
+        "share of its KV down to which programs are paused"))] = 0.8
     soft_demote_threshold: Annotated[Share, Meta(description=(
         "share of its KV from which on programs of a replica are demoted, below pause_threshold"))] = 0.8
     soft_demote_priority_jump: Annotated[Jump, Meta(description=(

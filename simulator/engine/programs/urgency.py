@@ -1,6 +1,8 @@
 """Priorities of requests that a policy changes while a run lasts."""
 import numpy as np
 
+LIMITS = np.iinfo(np.int32)
+
 
 class Urgency:
     """Priorities of the requests of a workload, until `restore` is called.
@@ -18,10 +20,9 @@ class Urgency:
 
     def change(self, row: int, jump: int, pool: int | None) -> None:
         """Make a request more urgent; `pool` : of its replica, None: it is not known yet."""
-        limits = np.iinfo(np.int32)
         sign = self._common if pool is None else self._signs[pool]
         self.jumps[row] = jump * (sign != 0)
-        self._priorities[row] = min(max(int(self._given[row]) + sign * jump, limits.min), limits.max)
+        self._priorities[row] = min(max(int(self._given[row]) + sign * jump, LIMITS.min), LIMITS.max)
 
     def restore(self) -> None:
         """Give all requests their clients' priorities again."""
