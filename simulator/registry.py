@@ -90,6 +90,10 @@ KINDS = {
         "never": "simulator.admission.saturation.never:Never",
         "utilisation": "simulator.admission.saturation.utilisation:Utilisation",
     }, "simulator.admission.saturation.base:SaturationDetector"),
+    "programs": Kind("policy for programs", "policy", {
+        "none": "simulator.admission.programs.none:Unmanaged",
+        "thunderagent": "simulator.admission.programs.thunderagent:ThunderAgent",
+    }, "simulator.admission.programs.base:ProgramPolicy"),
     "autoscaler": Kind("autoscaler", "policy", {
         "blis": "simulator.scaling.blis:Blis",
         "planner": "simulator.scaling.planner:Planner",
@@ -273,6 +277,7 @@ PARTS = {
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
+    "cluster.programs": PartKey("simulator.assembly.parts.programs:AgentPrograms", "routing"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
     "engine.data_parallel": PartKey("simulator.assembly.parts.ranks:Ranks"),
@@ -295,6 +300,7 @@ FACTS = {
     "speculation": ("speculation", "simulator.results.speculation:sentence"),
     "encode": ("encode pools", "simulator.results.encoding:sentence"),
     "kv_transfer": ("KV transfers", "simulator.results.hand_over:sentence"),
+    "programs": ("programs", "simulator.results.programs:sentence"),
     "cost": ("cost", "simulator.results.money:sentence"),
     "energy": ("energy", "simulator.results.energy:sentence"),
     "uncertainty": ("uncertainty", "simulator.results.uncertainty:sentence"),

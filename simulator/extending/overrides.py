@@ -44,6 +44,7 @@ QUESTIONS = {
     "admission": Question("admit", 0, None, "simulator.admission.python_admission:PythonAdmission", "lets_pass"),
     "saturation": Question("saturation", 0),
     "autoscaler": Question("decide", None, None, "simulator.scaling.base:Autoscaler", "decide"),
+    "programs": Question("begin", None, None, "simulator.admission.programs.base:ProgramPolicy", "begin"),
     "router": Question("route", 0, None, "simulator.routing.python_router:PythonRouter", "choose"),
     "decider": Question("splits", 0, None, "simulator.routing.disaggregation.python_decider:PythonDecider",
                         "splits_request"),

@@ -20,6 +20,7 @@ from simulator.config.load import resolve
 TABLES = {"scheduler": "engine", "latency": "latency", "collective": "latency.collective",
           "admission": "cluster.admission", "saturation": "cluster.gateway_queue.saturation",
           "autoscaler": "autoscaling", "router": "cluster.routing", "rescheduler": "cluster.rescheduling",
+          "programs": "cluster.programs",
           "decider": "cluster.disaggregation",
           "scorer": "cluster.routing.scorers[0]", "workload": "workload", "trace_format": "workload",
           "client_format": "workload", "arrival": "workload.arrival", "length_distribution": "workload.output_tokens",

@@ -87,6 +87,12 @@ FEATURES = {
     "router llumnix": {"cluster.routing.policy": "llumnix"},
     "gateway queue": {"cluster.gateway_queue": {"tick_s": 1e-3, "saturation": {
         "detector": "concurrency", "max_concurrency": 2}}},
+    "programs of agents": {
+        "cluster.programs": {"scheduler_interval_s": 0.02, "buffer_per_program": 500},
+        "workload": {"type": "sessions", "num_sessions": 4, "arrival": {"process": "poisson", "rate_per_s": 100.0},
+                     "sessions": {"rounds": {"distribution": "constant", "value": 4}, "think_time_s": 0.05,
+                                  "new_tokens": {"distribution": "uniform", "min": 10, "max": 50},
+                                  "output_tokens": {"distribution": "uniform", "min": 1, "max": 20}}}},
     "closed loop": {"workload.load": {"mode": "concurrency", "concurrency": 4}},
     "prices and power": {"prices": {"h100-sxm-80gb": {
         "per_gpu_hour": 2.0, "currency": "USD", "source": "made up", "date": "2026-01-01"}},

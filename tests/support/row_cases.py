@@ -1,5 +1,5 @@
 """Settings for each row of the table of conflicts that no pair of `support.pairs` reaches."""
-from support.pairs import MOVES, ROLES
+from support.pairs import FEATURES, MOVES, ROLES
 
 NIXL = {"pools": ROLES, "kv_transfer": {"protocol": "nixl"} | MOVES}
 WHOLE_BESIDE = NIXL | {"pools": [*ROLES, {"name": "b"}]}
@@ -14,6 +14,7 @@ OPERATORS = {"backend": "operators"}
 GROUPS = {"engine.kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64}]}
 UNEVEN = {"engine.kv_cache_groups": [{"kind": "full_attention"},
                                      {"kind": "sliding_attention", "window": 64, "block_size": 32}]}
+ENCODES = FEATURES["encode pools"]
 TIERS = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0, "d2h_gb_per_s": 5.0, "h2d_gb_per_s": 5.0,
                       "kv_bytes_per_token": 1e3}}
 
@@ -41,6 +42,7 @@ CASES = (
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},
     {"topology.prefill_context_parallel": 2, "latency": OPERATORS | {"all2all_backend": "deepep_low_latency"}},
     {"topology.pipeline_parallel": 2, "engine.vllm_version": "0.10", "engine.async_scheduling": True},
+    ENCODES | {"cluster.programs.policy": "none"},
     {"latency.uncertainty": True}, {"latency.uncertainty_replications": 8}, {"latency.uncertainty_share": 0.5},
     {"latency.collective": {"backend": "busbw"}}, {"engine.experts": {}},
     MIXTURE | {"latency": {"backend": "trained_physics", "coefficients": "none"}, "engine.experts.dbo.enabled": True},

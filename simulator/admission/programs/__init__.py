@@ -1,0 +1,1 @@
+"""Policies for programs: all turns of one agent, with tools that run between them."""
