@@ -91,7 +91,10 @@ KINDS = {
         "utilisation": "simulator.admission.saturation.utilisation:Utilisation",
     }, "simulator.admission.saturation.base:SaturationDetector"),
     "autoscaler": Kind("autoscaler", "policy", {
+        "apa": "simulator.scaling.apa:Apa",
         "blis": "simulator.scaling.blis:Blis",
+        "hpa": "simulator.scaling.hpa:Hpa",
+        "kpa": "simulator.scaling.kpa:Kpa",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
