@@ -23,9 +23,9 @@ class ApaParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "requests sent there that have not left"))] = "kv_cache"
     target: Annotated[float, Meta(gt=0, le=1e6, extra={"unit": "of the metric"}, description=(
         "target of the metric"))] = 0.5
-    up_tolerance: Annotated[Tolerance, Meta(description=(
+    up_tolerance: Annotated[Tolerance, Meta(extra={"unit": "ratio"}, description=(
         "growth only above this distance from the target, as a fraction of it"))] = 0.1
-    down_tolerance: Annotated[Tolerance, Meta(description=(
+    down_tolerance: Annotated[Tolerance, Meta(extra={"unit": "ratio"}, description=(
         "shrinking only below this distance from the target, as a fraction of it"))] = 0.1
     max_scale_up_rate: Annotated[Rate, Meta(extra={"unit": "ratio"}, description=(
         "new number / present number, at most; the product is rounded up"))] = 2.0

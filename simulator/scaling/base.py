@@ -140,6 +140,7 @@ class Autoscaler:
     windows_s = (0.0, 0.0)      # defaults of the windows before a model grows, and shrinks
     rates: Rates | None = None  # default of the key
     needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
+    note = ""                   # simplification of the policy, for `diagnosis`
     why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):

@@ -29,7 +29,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         "`average_value`"))] = None
     average_value: Annotated[Positive | None, Meta(extra={"unit": "of the metric"}, description=(
         "target for each replica: replicas = ceil(sum over replicas / average_value); this or `value`"))] = None
-    quantile: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(description=(
+    quantile: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, Meta(extra={"unit": "ratio"}, description=(
         "quantile of ttft, by the buckets of vLLM's histogram; default: the mean"))] = None
 
     def __post_init__(self):

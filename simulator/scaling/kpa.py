@@ -18,11 +18,11 @@ class KpaParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     target_concurrency: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "requests"}, description=(
         "requests in flight that a replica can take"))] = 100.0
-    target_utilization: Annotated[float, Meta(gt=0, le=1, description=(
+    target_utilization: Annotated[float, Meta(gt=0, le=1, extra={"unit": "ratio"}, description=(
         "share of target_concurrency that is the target"))] = 0.7
     stable_window_s: Annotated[float, Meta(ge=1e-3, le=3600, description=(
         "window over which the mean concurrency sets the number of replicas"))] = 60.0
-    panic_window_frac: Annotated[float, Meta(gt=0, le=1, description=(
+    panic_window_frac: Annotated[float, Meta(gt=0, le=1, extra={"unit": "ratio"}, description=(
         "window that leads to panic, as a share of stable_window_s"))] = 0.1
     panic_threshold: Annotated[Rate, Meta(extra={"unit": "ratio"}, description=(
         "panic begins where panic_by reaches it, and ends a stable window after it last did"))] = 2.0
@@ -48,6 +48,7 @@ class Kpa(Autoscaler):
     Parameters = KpaParameters
     interval_s = 2.0
     stabilization = "extreme"
+    note = "autoscaler kpa: concurrency is sampled at decisions or scrapes, where Knative samples each second"
 
     def __init__(self, parameters):
         super().__init__(parameters)

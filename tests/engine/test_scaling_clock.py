@@ -120,3 +120,10 @@ def test_the_policy_leaves_one_replica_and_rests_at_zero():
     assert [outcome.changes(replica)[0][:2] for replica in (1, 0)] == [(10, "draining"), (120, "draining")]
     times = [view.now_ns // MS for view in seen]
     assert 110 in times and not any(120 < time_ms < 190 for time_ms in times)
+
+
+def test_simplifications_are_named():
+    outcome = serve([(0, 5)], scripted(), settings(metrics=Metrics()))
+    assert outcome.diagnosis == [
+        "autoscaling.metrics: all replicas are scraped at one instant, and a scrape takes no time"]
+    assert serve([(0, 5)], scripted()).diagnosis == []

@@ -185,6 +185,13 @@ cdef class Scaling:
             raise ValueError(f"{type(group.policy).__name__}.decide: expected {{index of a pool: change}} with pools "
                              f"{sorted(group.pools)}, found {changes!r}")
 
+    def notes(self):
+        """Return the simplifications of this run."""
+        found = [group.policy.note for group in self._groups if group.policy.note]
+        if self._settings.metrics is not None:
+            found.append("autoscaling.metrics: all replicas are scraped at one instant, and a scrape takes no time")
+        return list(dict.fromkeys(found))
+
     # ---- inputs of a policy
 
     def _look(self, group, int64_t now_ns):

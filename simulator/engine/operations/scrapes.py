@@ -76,8 +76,8 @@ class Scrapes:
             for rows, names, part in ((states, GAUGES, "state"), (accounts, IN_FLIGHT, "account")):
                 if found:
                     rows[i] = getattr(found[-1], part)
-                for name in names:
-                    rows[name][i] = self._value([getattr(reading, part)[name] for reading in found])
+                for name in names if len(found) != 1 else ():
+                    rows[name][i] = self._reduced([getattr(reading, part)[name] for reading in found])
         return states, accounts, is_known
 
     def _of(self, replica, now_ns):
@@ -89,10 +89,9 @@ class Scrapes:
             return [reading for reading in readings if reading.time_ns > now_ns - self._staleness_ns][-1:]
         return [reading for reading in readings if reading.time_ns > now_ns - self._window_ns]
 
-    def _value(self, values):
-        if not values:
-            return 0.0
-        return values[-1] if self._aggregate == "last" else float(REDUCE[self._aggregate](values))
+    def _reduced(self, values):
+        """Return the aggregate of several values, or of none."""
+        return float(REDUCE[self._aggregate](values)) if values else 0.0
 
 
 class Samples:
@@ -148,7 +147,4 @@ class FirstTokens:
 
 def as_floats(rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a structured array with all its fields as doubles, so that means fit."""
-    found = np.zeros(len(rows), dtype)
-    for name in dtype.names:
-        found[name] = rows[name]
-    return found
+    return rows[list(dtype.names)].astype(dtype)
