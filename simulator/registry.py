@@ -95,7 +95,10 @@ KINDS = {
         "thunderagent": "simulator.admission.programs.thunderagent:ThunderAgent",
     }, "simulator.admission.programs.base:ProgramPolicy"),
     "autoscaler": Kind("autoscaler", "policy", {
+        "apa": "simulator.scaling.apa:Apa",
         "blis": "simulator.scaling.blis:Blis",
+        "hpa": "simulator.scaling.hpa:Hpa",
+        "kpa": "simulator.scaling.kpa:Kpa",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",

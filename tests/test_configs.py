@@ -127,7 +127,8 @@ def test_study_runs_by_the_command_of_its_kind(config, tmp_path):
 
 @pytest.mark.parametrize("config", COMPARISONS, ids=name)
 def test_comparison_runs(config, tmp_path):
-    num_requests = {"compare_backends": 30, "compare_routers": 400, "compare_schedulers": 300}.get(config.stem, 100)
+    num_requests = {"compare_autoscalers": 2000, "compare_backends": 30, "compare_routers": 400,
+                    "compare_schedulers": 300}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
     plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
     results = dict(measure(plan))

@@ -4,8 +4,11 @@ An autoscaler is called every few seconds, so that plain Python is fast enough: 
 """
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+from simulator.domain.autoscaling import Rates
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,9 @@ class Variant:
     accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, the gateway's accounts of the serving replicas.
     role : "both", or the part of requests that its replicas do, "prefill" or "decode".
     accelerators : of a replica.
+    is_known : array (serving,) of bool: a report of the replica is there; the others are shown without load. None: all.
+
+    With [autoscaling.metrics], states and accounts are those of scrapes, or their mean or maximum.
     """
 
     index: int
@@ -35,11 +41,27 @@ class Variant:
     accounts: np.ndarray
     role: str = "both"
     accelerators: int = 1
+    is_known: np.ndarray | None = None
 
     @property
     def serving(self) -> int:
         """Replicas that requests may be sent to."""
         return len(self.states)
+
+    def known(self) -> np.ndarray:
+        """Return for each serving replica whether a report of it is there."""
+        return np.ones(self.serving, bool) if self.is_known is None else self.is_known
+
+
+class Sample(NamedTuple):
+    """Requests of a model at one time.
+
+    time_ns : of the sample.
+    requests : at its replicas and at the gateway.
+    """
+
+    time_ns: int
+    requests: float
 
 
 @dataclass(frozen=True)
@@ -53,12 +75,18 @@ class Observation:
     queued : requests that wait at the gateway.
     finished : structured array (n,), `records.REQUEST`, the requests that left replicas since the last decision; empty
         unless `wants_finished`.
+    ttft_ns : array (n,), times to first token of the requests that had it within `metrics.window_s`, or since the last
+        decision; None unless `wants_ttft`.
+    samples : of the last `keeps_s` seconds, oldest first, one for each scrape or, without [autoscaling.metrics], each
+        decision.
     """
 
     now_ns: int
     variants: tuple[Variant, ...]
-    queued: int
+    queued: float
     finished: np.ndarray
+    ttft_ns: np.ndarray | None = None
+    samples: tuple[Sample, ...] = ()
 
     @property
     def serving(self) -> int:
@@ -69,6 +97,15 @@ class Observation:
     def starting(self) -> int:
         """Replicas that will serve soon."""
         return sum(variant.starting for variant in self.variants)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that serve, or will soon: `spec.replicas` of Kubernetes."""
+        return self.serving + self.starting
+
+    def known(self) -> np.ndarray:
+        """Return for each of `states` whether a report of the replica is there."""
+        return np.concatenate([variant.known() for variant in self.variants])
 
     def states(self) -> np.ndarray:
         """Return the states of all replicas that serve."""
@@ -96,7 +133,14 @@ class Autoscaler:
 
     Parameters = None
     wants_finished = False      # it looks at the requests that have left
+    wants_ttft = False          # it looks at times to first token; may be set by __init__
+    keeps_s = 0.0               # span of `Observation.samples`; may be set by __init__
+    interval_s = 15.0           # default of the key
+    stabilization = "unbroken"  # default of the key
+    windows_s = (0.0, 0.0)      # defaults of the windows before a model grows, and shrinks
+    rates: Rates | None = None  # default of the key
     needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
+    note = ""                   # simplification of the policy, for `diagnosis`
     why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):
@@ -119,6 +163,11 @@ def spread(observation: Observation, change: int) -> dict[int, int]:
             changes[variant.index] = part
         change -= part
     return changes
+
+
+def to_total(observation: Observation, replicas: int) -> dict[int, int]:
+    """Return the changes that lead to a number of replicas, those that start included."""
+    return spread(observation, replicas - observation.replicas)
 
 
 def in_proportion(observation: Observation, ratio: float, tolerance: float) -> dict[int, int]:

@@ -19,7 +19,8 @@ FEATURES = {
         "engine/operations/outages.pyx", "engine/operations/outages.pxd", "engine/operations/upkeep.pyx",
         "engine/operations/lifecycle.pxd"}),
     "autoscaling": (r"\.autoscaling\b|\"autoscaling\"|\bAutoscaling\b|Upkeep", {
-        "engine/operations/scaling.pyx", "engine/operations/scaling.pxd", "engine/operations/upkeep.pyx"}),
+        "engine/operations/scaling.pyx", "engine/operations/scaling.pxd", "engine/operations/upkeep.pyx",
+        "engine/operations/pace.py", "engine/operations/scrapes.py"}),
     "rescheduling": (r"\.rescheduling\b|\"rescheduling\"|Rescheduling\b|MovePlan", {
         "engine/operations/migration.pyx", "engine/operations/move_plan.py", "engine/operations/movables.pyx",
         "engine/operations/mover.pxd", "engine/operations/mover.pyx",

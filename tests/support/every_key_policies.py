@@ -256,6 +256,9 @@ SCHEDULERS = {
 
 GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
+AT_ONCE = {"autoscaling__scale_down_stabilization_window_s": 0.0}
+CONCURRENT = GROWS | {"autoscaling__interval_s": 0.02, "topology__replicas": 1, "autoscaling__target_concurrency": 6.0,
+                      "autoscaling__stable_window_s": 0.2}
 MIRROR = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
     "kv_tiers", protocol="blis_mirror", cpu_blocks=60) | at("latency", base_us=5000.0)
 OFFLOAD = at("engine", scheduler="blis", upstream_compat=True, num_gpu_blocks=16) | at(
@@ -360,6 +363,26 @@ FRONT = {
     **of("autoscaler:blis", {
         "kv_cache_threshold": acts(0.01, 0.8, **GROWS), "scale_up_threshold": acts(0.05, 0.99, **GROWS),
         "scale_down_boundary": acts(0.01, 0.7, **GROWS), "avg_input_tokens": acts(1, 100_000, **GROWS)}),
+    **of("autoscaler:hpa", {
+        "targets[].metric": acts("waiting", "requests", **GROWS, autoscaling__targets=[{"average_value": 4.0}]),
+        "targets[].value": acts(0.1, 0.7, **GROWS, autoscaling__targets=[{"metric": "kv_cache"}]),
+        "targets[].average_value": acts(1.0, 5.0, **GROWS, autoscaling__targets=[{"metric": "waiting"}]),
+        "targets[].quantile": acts(0.01, 0.9, **GROWS, autoscaling__targets=[{"metric": "ttft", "value": 0.03}]),
+        "tolerance": acts(0.0, 0.9, **GROWS)}),
+    **of("autoscaler:apa", {
+        "metric": acts("kv_cache", "in_flight", **GROWS), "target": acts(0.1, 0.9, **GROWS),
+        "up_tolerance": acts(0.0, 0.9, **GROWS, autoscaling__target=0.3),
+        "down_tolerance": acts(0.0, 0.9, **GROWS, **AT_ONCE, autoscaling__target=0.8),
+        "max_scale_up_rate": acts(1.1, 2.0, **GROWS, autoscaling__target=0.1),
+        "max_scale_down_rate": acts(1.1, 3.0, **GROWS, **AT_ONCE, autoscaling__target=10.0)}),
+    **of("autoscaler:kpa", {
+        "target_concurrency": acts(4.0, 9.0, **CONCURRENT), "target_utilization": acts(0.1, 0.7, **CONCURRENT),
+        "stable_window_s": acts(0.05, 1.0, **CONCURRENT),
+        "panic_window_frac": acts(0.05, 1.0, **CONCURRENT),
+        "panic_threshold": acts(1.1, 9.0, **CONCURRENT), "panic_by": acts("replicas", "load", **CONCURRENT),
+        "max_scale_up_rate": acts(1.1, 9.0, **CONCURRENT | {"autoscaling__target_concurrency": 1.0}),
+        "max_scale_down_rate": acts(1.1, 9.0, **CONCURRENT | {
+            "topology__replicas": 3, "autoscaling__target_concurrency": 1e6})}),
     **of("autoscaler:queue", {"target_waiting": acts(1.0, 3.0, **GROWS), "tolerance": acts(0.0, 0.9, **GROWS)}),
     **of("autoscaler:slo_attainment", {
         **{name: acts(1.0, 10_000.0, **GROWS) for name in ("ttft_ms", "tpot_ms", "e2el_ms")},

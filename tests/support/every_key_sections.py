@@ -21,6 +21,10 @@ TWO_POOLS = {"pools": [{"name": "a"}, {"name": "b"}]}
 SCALES = {"autoscaling__policy": "queue", "autoscaling__interval_s": 0.05, "autoscaling__max_replicas": 6,
           "autoscaling__target_waiting": 1.0, **SLOW}
 SHRINKS = SCALES | {"autoscaling__target_waiting": 1000.0}
+ONE_RATE = {"autoscaling__rates__up": [{"percent": 30, "period_s": 0.05}], "autoscaling__interval_s": 0.02}
+SCRAPED = SCALES | {"autoscaling__metrics__scrape_interval_s": 0.02, "autoscaling__metrics__offset": "none"}
+SLEEPS = SCALES | {"autoscaling__zero__cooldown_s": 0.0, "autoscaling__zero__activation": 30,
+                   "autoscaling__zero__poll_s": 0.02, "cluster__gateway_queue__tick_s": 1e-3}
 SHARED = {"topology__tensor_parallel": 2, "topology__decode_context_parallel": 2,
           "latency__per_context_token_us": 10.0}
 RANDOM = {"cluster__routing__policy": "random"}
@@ -217,6 +221,27 @@ FRONT = {
     "autoscaling.max_replicas": acts(4, 6, **SCALES),
     "autoscaling.scale_up_stabilization_window_s": acts(0.0, 0.1, **SCALES),
     "autoscaling.scale_down_stabilization_window_s": acts(0.0, 0.1, **SHRINKS),
+    "autoscaling.stabilization": acts("unbroken", "extreme", **SCALES | {
+        "autoscaling__scale_up_stabilization_window_s": 0.04, "autoscaling__interval_s": 0.02}),
+    "autoscaling.ready_probe_s": acts(0.0, 0.07, **SCALES | {"autoscaling__warm_up_delay__mean_s": 0.02}),
+    "autoscaling.rates.up[].percent": acts(30, 100, **SCALES | ONE_RATE),
+    "autoscaling.rates.up[].replicas": acts(1, 3, **SCALES | {"autoscaling__rates__up": [{"period_s": 0.1}]}),
+    "autoscaling.rates.up[].period_s": acts(0.05, 0.2, **SCALES | ONE_RATE),
+    "autoscaling.rates.down[].percent": acts(30, 70, **SHRINKS | {"autoscaling__rates__down": [{"period_s": 0.2}]}),
+    "autoscaling.rates.down[].replicas": acts(1, 2, **SHRINKS | {"autoscaling__rates__down": [{"period_s": 0.2}]}),
+    "autoscaling.rates.down[].period_s": acts(0.05, 0.2, **SHRINKS | {
+        "autoscaling__rates__down": [{"replicas": 1, "period_s": 0.05}]}),
+    "autoscaling.rates.select": acts("max", "disabled", **SCALES),
+    "autoscaling.rates.select_down": acts("max", "disabled", **SHRINKS),
+    "autoscaling.metrics.scrape_interval_s": acts(0.02, 0.12, **SCRAPED),
+    "autoscaling.metrics.offset": acts("random", "none", **SCRAPED | {
+        "autoscaling__metrics__scrape_interval_s": 0.3}),
+    "autoscaling.metrics.window_s": acts(0.01, 0.2, **SCRAPED | {"autoscaling__metrics__aggregate": "mean"}),
+    "autoscaling.metrics.aggregate": acts("last", "mean", **SCRAPED),
+    "autoscaling.metrics.staleness_s": acts(0.001, 9.0, **SCRAPED),
+    "autoscaling.zero.poll_s": acts(0.02, 0.09, **SLEEPS),
+    "autoscaling.zero.cooldown_s": acts(0.0, 300.0, **SLEEPS),
+    "autoscaling.zero.activation": acts(0, 40, **SLEEPS),
     "autoscaling.drains": acts("newest", "oldest", **SHRINKS),
     "autoscaling.drain": acts("finish", "migrate", **SHRINKS | {
         "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__kv_bytes_per_token": 1e5}),

@@ -64,8 +64,14 @@ class Upkeep(Part):
                 cycle_s = failure.mtbf_s + (failure.mttr_s or failure.duration_s or math.inf)
                 targets = replicas if (failure.which, failure.target) == ("each", "replica") else 1
                 yield f"failures[{i}].mtbf_s", 2 * targets * span_s / cycle_s, "failures and repairs"
-        if self.experiment.autoscaling is not None and self.experiment.autoscaling.interval_s:
-            yield "autoscaling.interval_s", span_s / self.experiment.autoscaling.interval_s, "decisions"
+        scaling = self.experiment.autoscaling
+        if scaling is not None:
+            interval_s = scaling.interval_s or registry.load("autoscaler", scaling.policy).interval_s
+            yield "autoscaling.interval_s", span_s / interval_s, "decisions"
+            if scaling.metrics is not None:
+                yield ("autoscaling.metrics.scrape_interval_s", span_s / scaling.metrics.scrape_interval_s, "scrapes")
+            if scaling.zero is not None:
+                yield "autoscaling.zero.poll_s", span_s / scaling.zero.poll_s, "polls"
 
     def plan(self, plan, sink):
         """See Part; requests may leave replicas before they are complete."""

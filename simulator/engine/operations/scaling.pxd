@@ -20,7 +20,12 @@ cdef class Scaling:
     cdef object _generator              # of delays
     cdef int64_t _interval_ns           # between two decisions
     cdef list _groups                   # Group
-    cdef RowList _finished              # requests that left replicas since the last decision
+    cdef RowList _finished              # requests that left replicas since the last decision or scrape
+    cdef list _scraped                  # rows of requests that had left at the last scrape, since the last decision
+    cdef object _offsets                # generator of the time of the first scrape
+    cdef int64_t _scrape_ns             # between two scrapes
+    cdef int64_t _next_scrape_ns
+    cdef int64_t _poll_ns               # between two looks at the activity of models
 
     # A request has left.
     cdef int note_finished(self, int32_t row) except -1 nogil

@@ -63,3 +63,5 @@ cdef class Upkeep(Operation):
     def report(self, run):
         """See Operation."""
         run.lifecycle = self.lifecycle.table(run.clock_ns)
+        if self._scaling is not None:
+            run.diagnosis += self._scaling.notes()
