@@ -92,6 +92,7 @@ KINDS = {
     }, "simulator.admission.saturation.base:SaturationDetector"),
     "autoscaler": Kind("autoscaler", "policy", {
         "blis": "simulator.scaling.blis:Blis",
+        "dynamo_planner": "simulator.scaling.dynamo.planner:DynamoPlanner",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",

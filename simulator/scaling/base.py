@@ -22,6 +22,7 @@ class Variant:
     accounts : structured array (serving,), `records.REPLICA_ACCOUNT`, the gateway's accounts of the serving replicas.
     role : "both", or the part of requests that its replicas do, "prefill" or "decode".
     accelerators : of a replica.
+    context_tokens : longest text of a request, prompt and output.
     """
 
     index: int
@@ -35,6 +36,7 @@ class Variant:
     accounts: np.ndarray
     role: str = "both"
     accelerators: int = 1
+    context_tokens: int = 2**31 - 1
 
     @property
     def serving(self) -> int:
@@ -97,10 +99,21 @@ class Autoscaler:
     Parameters = None
     wants_finished = False      # it looks at the requests that have left
     needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
+    takes_whole = False         # with needs_roles: or on pools that serve whole requests
     why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):
         self.parameters = parameters
+
+    @classmethod
+    def faults(cls, parameters, interval_s: float, roles: set[str]):
+        """Yield (key, fault) for keys that do not fit the pools, or the interval."""
+        return ()
+
+    @classmethod
+    def notes(cls, parameters) -> tuple[str, ...]:
+        """Return assumptions and replacements, for the diagnosis of a run."""
+        return ()
 
     def decide(self, observation: Observation) -> dict[int, int]:
         """Return by how many replicas each pool is to grow, or shrink.

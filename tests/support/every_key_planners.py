@@ -1,0 +1,53 @@
+"""As every_key_sections.py, for the keys of Dynamo's planner."""
+from support.every_key import ABSENT, acts, refuses
+from support.every_key_hand_over import APART, FEW, POOLS, SOME
+from support.every_key_policies import GROWS, of
+
+
+def scaling(**keys):
+    """Return settings of whole replicas that scale, with keys of [autoscaling]."""
+    return GROWS | {f"autoscaling__{key}": value for key, value in keys.items()}
+
+
+BOUNDED = scaling(target="sla", prefill_profile=[FEW], decode_profile=[SOME])
+LEVELS = [SOME, SOME | {"concurrency": 100, "itl_ms": 99.0, "tokens_per_s": 9e3}]
+SLA = BOUNDED | scaling(decode_profile=LEVELS)
+DEMAND = SLA | scaling(loop="throughput", throughput_interval_s=0.05)
+LOADED = scaling(target="load", scale_up_kv_frac=0.3, scale_down_kv_frac=0.05)
+PAIR = APART | {"pools": [pool | {"replicas": 2, "max_replicas": 4} for pool in POOLS], "autoscaling__interval_s": 0.02,
+                "autoscaling__target": "load", "autoscaling__scale_up_queue_tokens": 50, "latency__base_us": 9000.0,
+                "autoscaling__scale_down_queue_tokens": 1, "autoscaling__scale_up_kv_frac": 0.5,
+                "autoscaling__scale_down_kv_frac": 0.1}
+QUICK = DEMAND | scaling(prefill_profile=[FEW | {"tokens_per_s": 1e6}], decode_profile=[SOME])
+FILTERED = QUICK | scaling(forecast="kalman", kalman={"min_points": 1})
+PLANNERS = of("autoscaler:dynamo_planner", {
+    "target": acts("throughput", "latency", **GROWS),
+    "preset": acts("load_180_5", "disabled", **scaling(interval_s=0.05, target="latency") | {
+        "autoscaling__interval_s": 5.0, "latency__base_us": 900_000.0}),
+    "loop": acts("throughput", "load", **SLA | scaling(throughput_interval_s=ABSENT)),
+    "throughput_interval_s": acts(0.05, 0.1, **DEMAND),
+    "load_interval_s": acts(0.05, 0.1, **scaling(target="latency")),
+    "scales": acts("all", "decode", **PAIR | {"autoscaling__target": "latency"} | {
+        f"autoscaling__scale_{way}_{name}": ABSENT for way in ("up", "down") for name in ("queue_tokens", "kv_frac")}),
+    "ttft_ms": acts(2.0, 5000.0, **SLA), "itl_ms": acts(1.0, 400.0, **SLA),
+    "sensitivity": acts("aggressive", "conservative", **SLA),
+    "scale_up_queue_tokens": acts(50, 5000, **PAIR), "scale_down_queue_tokens": acts(0, 119, **PAIR | {
+        "autoscaling__scale_up_queue_tokens": 120}),
+    "scale_up_kv_frac": acts(0.2, 0.9, **LOADED), "scale_down_kv_frac": acts(0.0, 0.29, **LOADED),
+    "max_change": acts(1, 3, **DEMAND), "min_endpoint": acts(1, 5, **DEMAND),
+    "min_gpus": acts(ABSENT, 6, **scaling()), "max_gpus": acts(ABSENT, 2, **scaling()),
+    "forecast": acts("constant", "kalman", **DEMAND | scaling(kalman=ABSENT)),
+    "forecast_log1p": acts(False, True, **FILTERED),
+    **{f"kalman.{key}": acts(*values, **FILTERED)
+       for key, values in {"level_variance": (0.01, 100.0), "trend_variance": (0.001, 1000.0),
+                           "noise_variance": (0.01, 9999.0), "min_points": (1, 9)}.items()},
+    "prophet_window": refuses(9, 'prophet_window: needs forecast = "prophet"', **DEMAND),
+    "prefill_profile[].prompt_tokens": acts(1, 200, **DEMAND | scaling(
+        prefill_profile=[FEW, FEW | {"prompt_tokens": 300, "tokens_per_s": 1e6}])),
+    "prefill_profile[].ttft_ms": acts(1.0, 1e6, **SLA),
+    "prefill_profile[].tokens_per_s": acts(10.0, 1e6, **DEMAND),
+    "decode_profile[].context_tokens": acts(1, 200, **DEMAND | scaling(
+        decode_profile=[SOME, SOME | {"context_tokens": 300, "tokens_per_s": 1e6}])),
+    "decode_profile[].concurrency": acts(1, 99, **SLA | scaling(ttft_ms=1e6, itl_ms=7.0)),
+    "decode_profile[].itl_ms": acts(0.1, 400.0, **BOUNDED),
+    "decode_profile[].tokens_per_s": acts(10.0, 1e6, **QUICK)})
