@@ -268,6 +268,7 @@ PARTS = {
     "topology.pd_node_ratio": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode"),
     "pools[].role=prefill": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
+    "cluster.pool_selection": PartKey("simulator.assembly.parts.pool_selection:Selection", "routing"),
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),

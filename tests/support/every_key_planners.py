@@ -51,3 +51,36 @@ PLANNERS = of("autoscaler:dynamo_planner", {
     "decode_profile[].concurrency": acts(1, 99, **SLA | scaling(ttft_ms=1e6, itl_ms=7.0)),
     "decode_profile[].itl_ms": acts(0.1, 400.0, **BOUNDED),
     "decode_profile[].tokens_per_s": acts(10.0, 1e6, **QUICK)})
+
+# Requests of 40 to 185 tokens, priorities 0 to 3, three SLO classes. Pool b is slower than a, c takes short texts.
+SELECTED = {"pools": [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "latency": {"base_us": 9000.0}},
+                      {"name": "c", "replicas": 1, "engine": {"max_model_len": 100}}],
+            "slo__classes": [{"name": "critical", "ttft_ms": 100.0, "tpot_ms": 9.0}], "slo__tpot_ms": 50.0}
+
+
+def selection(**keys):
+    """Return settings of pools that are selected."""
+    return SELECTED | {f"cluster__pool_selection__{key}": value for key, value in keys.items()}
+
+
+ROW, TWO = [["a", "b"]], {"max_tokens": 200, "cells": 2}
+LENGTHS = selection(isl=TWO, table=[["a"], ["b"]])
+FIRST_TOKEN = selection(ttft_ms={"max_ms": 130.0, "cells": 2}, table=ROW)
+NEXT_TOKEN = selection(itl_ms={"max_ms": 30.0, "cells": 2}, table=ROW)
+HIGH = {"min_priority": 2, "max_priority": 3, "pool": "b"}
+OVERRIDDEN = selection(table=[["a"]], overrides=[HIGH])
+PLANNERS |= {f"cluster.pool_selection.{key}": case for key, case in {
+    "isl": refuses(TWO, "table: expected 2 rows of 1 names", **selection(table=[["a"]])),
+    "ttft_ms": refuses({"max_ms": 9.0, "cells": 2}, "table: expected 1 rows of 2 names", **selection(table=[["a"]])),
+    "itl_ms": refuses({"max_ms": 9.0, "cells": 2}, "table: expected 1 rows of 2 names", **selection(table=[["a"]])),
+    "isl.min_tokens": acts(0, 90, **LENGTHS), "isl.max_tokens": acts(200, 350, **LENGTHS),
+    "isl.cells": refuses(3, "table: expected 3 rows of 1 names", **LENGTHS),
+    "ttft_ms.min_ms": acts(0.0, 90.0, **FIRST_TOKEN), "ttft_ms.max_ms": acts(130.0, 300.0, **FIRST_TOKEN),
+    "ttft_ms.cells": refuses(3, "table: expected 1 rows of 3 names", **FIRST_TOKEN),
+    "itl_ms.min_ms": acts(0.0, 8.0, **NEXT_TOKEN | {"cluster__pool_selection__itl_ms": {"max_ms": 12.0, "cells": 2}}),
+    "itl_ms.max_ms": acts(12.0, 30.0, **NEXT_TOKEN),
+    "itl_ms.cells": refuses(3, "table: expected 1 rows of 3 names", **NEXT_TOKEN),
+    "table": acts([["a"]], [["b"]], **SELECTED),
+    "overrides[].min_priority": acts(2, 3, **OVERRIDDEN), "overrides[].max_priority": acts(2, 3, **OVERRIDDEN),
+    "overrides[].pool": acts("a", "b", **OVERRIDDEN),
+    "too_long": acts([], ["a", "c"], **selection(table=[["c"]]))}.items()}
