@@ -93,6 +93,7 @@ KINDS = {
     "autoscaler": Kind("autoscaler", "policy", {
         "blis": "simulator.scaling.blis:Blis",
         "dynamo_planner": "simulator.scaling.dynamo.planner:DynamoPlanner",
+        "mix": "simulator.scaling.mix:Mix",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",

@@ -106,8 +106,11 @@ class Autoscaler:
         self.parameters = parameters
 
     @classmethod
-    def faults(cls, parameters, interval_s: float, roles: set[str]):
-        """Yield (key, fault) for keys that do not fit the pools, or the interval."""
+    def faults(cls, parameters, interval_s: float, pools: tuple):
+        """Yield (key, fault) for keys that do not fit the pools, or the interval.
+
+        pools : with `name` and `role`; (): a single one is not named, and serves whole requests.
+        """
         return ()
 
     @classmethod

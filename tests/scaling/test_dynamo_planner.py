@@ -1,6 +1,7 @@
 """Dynamo's planner: forecasts, budgets and both loops, by worked numbers."""
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -232,7 +233,8 @@ def test_keys_that_would_not_act_are_refused(keys, message):
 
 def test_keys_that_do_not_fit_the_interval_or_the_pools_are_refused():
     def faults(roles, **keys):
-        return dict(DynamoPlanner.faults(DynamoPlannerParameters(**keys), 15.0, set(roles)))
+        pools = [SimpleNamespace(name=role, role=role) for role in roles]
+        return dict(DynamoPlanner.faults(DynamoPlannerParameters(**keys), 15.0, pools))
 
     apart, whole = ("prefill", "decode"), ("both",)
     assert faults(whole, preset="load_180_10") == {

@@ -52,6 +52,19 @@ PLANNERS = of("autoscaler:dynamo_planner", {
     "decode_profile[].itl_ms": acts(0.1, 400.0, **BOUNDED),
     "decode_profile[].tokens_per_s": acts(10.0, 1e6, **QUICK)})
 
+MIXED = scaling(interval_s=0.02, input_tokens=[64, 160], output_tokens=[8, 16], window_s=0.4, profiles=[
+    {"pool": "default", "requests_per_s": [[90.0, 60.0], [40.0, 20.0]]}])
+PAID = {"pools": [{"name": "cheap", "replicas": 1, "max_replicas": 4, "cost_per_hour": 1.0},
+                  {"name": "dear", "replicas": 1, "max_replicas": 4, "cost_per_hour": 3.0}]}
+BOTH = MIXED | PAID | scaling(profiles=[
+    {"pool": "cheap", "requests_per_s": [[9.0, 6.0], [2.0, 1.0]]},
+    {"pool": "dear", "requests_per_s": [[20.0, 15.0], [20.0, 12.0]]}], max_replicas=ABSENT)
+PLANNERS |= of("autoscaler:mix", {
+    "input_tokens": acts([64, 160], [120, 128], **MIXED), "output_tokens": acts([8, 16], [1, 2], **MIXED),
+    "profiles[].pool": refuses("cheep", 'profiles: missing for pool "cheap"', **BOTH),
+    "profiles[].requests_per_s": acts([[90.0, 60.0], [40.0, 20.0]], [[9.0, 9.0], [4.0, 2.0]], **MIXED),
+    "slice_factor": acts(1, 9, **BOTH), "window_s": acts(0.04, 2.0, **MIXED)})
+
 # Requests of 40 to 185 tokens, priorities 0 to 3, three SLO classes. Pool b is slower than a, c takes short texts.
 SELECTED = {"pools": [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "latency": {"base_us": 9000.0}},
                       {"name": "c", "replicas": 1, "engine": {"max_model_len": 100}}],

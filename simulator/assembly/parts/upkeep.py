@@ -64,7 +64,8 @@ class Upkeep(Part):
             yield from _bounds(scaling, pools, sections["topology"])
         if scaling not in (None, missing):
             policy = registry.load("autoscaler", scaling.policy)
-            for key, fault in policy.faults(scaling.parameters, scaling.interval_s, _roles(pools)):
+            computing = tuple(pool for pool in pools if pool.role != "encode")
+            for key, fault in policy.faults(scaling.parameters, scaling.interval_s, computing):
                 yield ("autoscaling", key), fault
 
     def pool(self, pool):

@@ -53,9 +53,9 @@ class DynamoPlanner(Autoscaler):
         self._recent = collections.deque(maxlen=SAMPLES)        # (prompt, output tokens)
 
     @classmethod
-    def faults(cls, parameters, interval_s, roles):
+    def faults(cls, parameters, interval_s, pools):
         """See Autoscaler."""
-        return parameters.misfits(interval_s, roles)
+        return parameters.misfits(interval_s, {pool.role for pool in pools} or {"both"})
 
     @classmethod
     def notes(cls, parameters):
