@@ -97,8 +97,10 @@ KINDS = {
     "autoscaler": Kind("autoscaler", "policy", {
         "apa": "simulator.scaling.apa:Apa",
         "blis": "simulator.scaling.blis:Blis",
+        "dynamo_planner": "simulator.scaling.dynamo.planner:DynamoPlanner",
         "hpa": "simulator.scaling.hpa:Hpa",
         "kpa": "simulator.scaling.kpa:Kpa",
+        "mix": "simulator.scaling.mix:Mix",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
@@ -274,6 +276,7 @@ PARTS = {
     "topology.pd_node_ratio": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode"),
     "pools[].role=prefill": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
+    "cluster.pool_selection": PartKey("simulator.assembly.parts.pool_selection:Selection", "routing"),
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),

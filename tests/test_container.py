@@ -13,7 +13,7 @@ from simulator import cli
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "RUN", "USER", "WORKDIR"}
-OWN_NEEDS = {"all", "completion", "docs", "gpu", "operators", "test"}       # extras that an image is better off without
+OWN_NEEDS = {"all", "completion", "docs", "forecast", "gpu", "operators", "test"}   # an image is better off without
 
 
 def instructions():

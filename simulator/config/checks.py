@@ -87,11 +87,11 @@ def _names(pools, as_completed) -> Iterator[Fault]:
     for i, name in enumerate(names):
         if name in names[:i]:
             yield ("pools", i, "name"), f'two pools are named "{name}"'
-    for i, pool in enumerate(pools):
+    for i, (pool, whole) in enumerate(zip(pools, as_completed, strict=True)):
         most, replicas = pool.max_replicas, pool.at_start
         if most is not None and most < replicas:
             yield ("pools", i, "max_replicas"), f"expected at least replicas = {replicas}, found {most}"
-        if not any(each.replicas != 0 or each.max_replicas for each in as_completed if each.serves == pool.serves):
+        if not any(each.replicas != 0 or each.max_replicas for each in as_completed if each.serves == whole.serves):
             yield ("pools", i, "replicas"), (
                 "expected at least 1 here, or max_replicas, or in a pool that serves the same requests")
 

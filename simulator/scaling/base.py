@@ -26,6 +26,7 @@ class Variant:
     role : "both", or the part of requests that its replicas do, "prefill" or "decode".
     accelerators : of a replica.
     is_known : array (serving,) of bool: a report of the replica is there; the others are shown without load. None: all.
+    context_tokens : longest text of a request, prompt and output.
 
     With [autoscaling.metrics], states and accounts are those of scrapes, or their mean or maximum.
     """
@@ -42,6 +43,7 @@ class Variant:
     role: str = "both"
     accelerators: int = 1
     is_known: np.ndarray | None = None
+    context_tokens: int = 2**31 - 1
 
     @property
     def serving(self) -> int:
@@ -141,10 +143,24 @@ class Autoscaler:
     rates: Rates | None = None  # default of the key
     needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
     note = ""                   # simplification of the policy, for `diagnosis`
+    takes_whole = False         # with needs_roles: or on pools that serve whole requests
     why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):
         self.parameters = parameters
+
+    @classmethod
+    def faults(cls, parameters, interval_s: float, pools: tuple):
+        """Yield (key, fault) for keys that do not fit the pools, or the interval.
+
+        pools : with `name` and `role`; (): a single one is not named, and serves whole requests.
+        """
+        return ()
+
+    @classmethod
+    def notes(cls, parameters) -> tuple[str, ...]:
+        """Return assumptions and replacements, for the diagnosis of a run."""
+        return ()
 
     def decide(self, observation: Observation) -> dict[int, int]:
         """Return by how many replicas each pool is to grow, or shrink.

@@ -6,34 +6,11 @@ import math
 from typing import Annotated, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from simulator.domain import records
 from simulator.scaling.base import Autoscaler, Observation, spread
-
-Positive = Annotated[float, Meta(gt=0, le=1e12)]
-Tokens = Annotated[float, Meta(ge=0, le=1e9)]
-
-
-class PrefillPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Measured performance of a prefill replica with prompts of one length."""
-
-    prompt_tokens: Annotated[Tokens, Meta(description=(
-        "length of each prompt; between two points values are interpolated"))]
-    ttft_ms: Annotated[Positive, Meta(description="time to first token of a prompt that is alone")]
-    tokens_per_s: Annotated[Positive, Meta(description="prompt tokens per second, for each accelerator")]
-
-
-class DecodePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Measured performance of a decode replica at one concurrency and context."""
-
-    context_tokens: Annotated[Tokens, Meta(description=(
-        "context of each request; between two points values are interpolated"))]
-    concurrency: Annotated[Positive, Meta(description=(
-        "concurrent requests; between two points values are interpolated"))]
-    itl_ms: Annotated[Positive, Meta(description="time between two tokens of a request")]
-    tokens_per_s: Annotated[Positive, Meta(description="output tokens per second, for each accelerator")]
+from simulator.scaling.profile import DecodePoint, Positive, PrefillPoint, Profile, check_points
 
 
 class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,15 +28,7 @@ class PlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         "pools"))] = None
 
     def __post_init__(self):
-        seen = {}
-        for point in self.decode_profile:
-            seen.setdefault(point.concurrency, []).append(point.context_tokens)
-        contexts = {tuple(sorted(each)) for each in seen.values()}
-        if len(contexts) > 1 or len(set(next(iter(contexts)))) < len(next(iter(contexts))):
-            raise ValueError("decode_profile: give each concurrency at the same context_tokens, and each pair once")
-        lengths = [point.prompt_tokens for point in self.prefill_profile]
-        if len(set(lengths)) < len(lengths):
-            raise ValueError("prefill_profile: give each prompt_tokens once")
+        check_points(self.prefill_profile, self.decode_profile)
 
 
 class Shape(NamedTuple):
@@ -99,6 +68,7 @@ class Planner(Autoscaler):
 
     def __init__(self, parameters):
         super().__init__(parameters)
+        self.profile = Profile(parameters.prefill_profile, parameters.decode_profile)
         self._then_ns = self._were_there = 0
         self._shape = None
 
@@ -129,7 +99,7 @@ class Planner(Autoscaler):
         shape, rate = Shape(isl, osl), len(done) / interval_s
         if self.parameters.corrects:
             ttft_ms = float((done["first_token_ns"] - done["arrival_ns"]).mean()) / 1e6
-            shape = Shape(isl, osl, ttft_ms / self.ttft_ms(isl),
+            shape = Shape(isl, osl, ttft_ms / self.profile.ttft_ms(isl),
                           self._decode_correction(done, shape.context, rate, sides["decode"]))
         self._shape = shape
         return {"prefill": self._prefill_replicas(rate, shape, sides["prefill"]),
@@ -146,10 +116,10 @@ class Planner(Autoscaler):
 
     def _prefill_replicas(self, rate, shape, side):
         tokens_per_s = rate * shape.isl * min(1.0, shape.prefill_correction)
-        return math.ceil(tokens_per_s / self.prefill_tokens_per_s(shape.isl) / _accelerators(side))
+        return math.ceil(tokens_per_s / self.profile.prefill_tokens_per_s(shape.isl) / _accelerators(side))
 
     def _decode_replicas(self, tokens_per_s, shape, side):
-        most_per_s = self.decode_tokens_per_s(self.parameters.itl_ms / shape.decode_correction, shape.context)
+        most_per_s = self.profile.decode_tokens_per_s(self.parameters.itl_ms / shape.decode_correction, shape.context)
         return math.ceil(tokens_per_s / most_per_s / _accelerators(side))
 
     def _decode_correction(self, done, context, rate, side):
@@ -160,7 +130,7 @@ class Planner(Autoscaler):
         spans_ns = several["completed_ns"] - several["first_token_ns"]
         itl_ms = float((spans_ns / (several["output_tokens"] - 1)).mean()) / 1e6
         held_s = float((done["completed_ns"] - done["first_token_ns"]).mean()) / 1e9
-        return itl_ms / self.expected_itl_ms(rate * held_s / side.serving, context) if itl_ms > 0 else 1.0
+        return itl_ms / self.profile.expected_itl_ms(rate * held_s / side.serving, context) if itl_ms > 0 else 1.0
 
     def _within_budget(self, needed, sides):
         """Cut both sides in proportion where they take more accelerators than there may be."""
@@ -170,49 +140,6 @@ class Planner(Autoscaler):
             return needed
         prefill = max(round(needed["prefill"] * most / total), 1)
         return {"prefill": prefill, "decode": max((most - prefill * costs["prefill"]) // costs["decode"], 1)}
-
-    # ---- the profiles
-
-    def ttft_ms(self, isl: float) -> float:
-        """Return the time to first token of a prompt that is alone."""
-        return self._of_prompt("ttft_ms", isl)
-
-    def prefill_tokens_per_s(self, isl: float) -> float:
-        """Return the prompt tokens that an accelerator computes in a second."""
-        return self._of_prompt("tokens_per_s", isl)
-
-    def _of_prompt(self, name, isl):
-        points = sorted(self.parameters.prefill_profile, key=lambda point: point.prompt_tokens)
-        lengths, values = zip(*((point.prompt_tokens, getattr(point, name)) for point in points), strict=True)
-        return float(np.interp(isl, lengths, values))
-
-    def expected_itl_ms(self, concurrency: float, context: float) -> float:
-        """Return the time between two tokens of as many requests."""
-        levels, itl_ms, _ = self._levels(context)
-        return float(np.interp(concurrency, levels, itl_ms))
-
-    def decode_tokens_per_s(self, itl_ms: float, context: float) -> float:
-        """Return the most output tokens of an accelerator in a second within a bound."""
-        levels, itls, rates = self._levels(context)
-        best = 0
-        while best + 1 < len(levels) and itls[best + 1] <= itl_ms:
-            best += 1
-        if best + 1 == len(levels) or itls[best] >= itl_ms:
-            return rates[best]
-        share = (itl_ms - itls[best]) / (itls[best + 1] - itls[best])
-        return rates[best] + share * (rates[best + 1] - rates[best])
-
-    def _levels(self, context):
-        """Return the concurrencies of the profile, and time between tokens and throughput of each at a context."""
-        levels = sorted({point.concurrency for point in self.parameters.decode_profile})
-        found = {"itl_ms": [], "tokens_per_s": []}
-        for level in levels:
-            points = sorted((point for point in self.parameters.decode_profile if point.concurrency == level),
-                            key=lambda point: point.context_tokens)
-            for name, values in found.items():
-                values.append(float(np.interp(context, [point.context_tokens for point in points],
-                                              [getattr(point, name) for point in points])))
-        return levels, found["itl_ms"], found["tokens_per_s"]
 
 
 def of_role(observation: Observation, role: str) -> Observation:

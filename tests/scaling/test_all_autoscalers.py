@@ -8,8 +8,11 @@ from scaling.test_planner import DECODE, PREFILL
 from scaling.test_policies import observed, variant
 from simulator import registry
 from simulator.domain import records
+from simulator.scaling.mix import MixProfile
 
 KEYS = {                        # that it must have
+    "mix": {"input_tokens": (500,), "output_tokens": (100,), "profiles": (
+        MixProfile(pool="pool 0", requests_per_s=((2.0,),)),)},
     "planner": {"itl_ms": 20.0, "prefill_profile": PREFILL, "decode_profile": DECODE},
     "slo_attainment": {"ttft_ms": 500.0}}
 LOADS = ((), (0,), (0, 0, 0), (95, 95), (100, 100, 100, 100), (5, 90))

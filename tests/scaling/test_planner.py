@@ -6,7 +6,8 @@ import pytest
 
 from simulator.domain import records
 from simulator.scaling.base import Observation, Variant
-from simulator.scaling.planner import DecodePoint, Planner, PlannerParameters, PrefillPoint
+from simulator.scaling.planner import Planner, PlannerParameters
+from simulator.scaling.profile import DecodePoint, PrefillPoint
 
 MS, S = 10**6, 10**9
 # Of prompts of 1000 and 3000 tokens; of 10 and 20 requests, each with 1000 and 3000 tokens of context.
@@ -41,7 +42,7 @@ def test_replicas_are_the_tokens_over_what_one_does():
     # tokens of context, itl 15: (10, 10.2525 ms, 987.375), (20, 20.505, 1579.8): 0.46306 of the way, 1261.70: ceil 1.6.
     policy = planner(corrects=False)
 
-    assert policy.decode_tokens_per_s(15.0, 1050.5) == pytest.approx(1261.70, abs=0.01)
+    assert policy.profile.decode_tokens_per_s(15.0, 1050.5) == pytest.approx(1261.70, abs=0.01)
     assert policy.decide(observed(requests(200))) == {0: 1, 1: 1}
     assert planner(corrects=False).decide(observed(requests(200), prefill=4, decode=4)) == {0: -2, 1: -2}
 
@@ -49,15 +50,15 @@ def test_replicas_are_the_tokens_over_what_one_does():
 def test_profiles_are_interpolated_between_their_points():
     policy = planner()
 
-    assert [policy.ttft_ms(isl) for isl in (1, 1000, 2000, 9000)] == [100.0, 100.0, 200.0, 300.0]
-    assert [policy.prefill_tokens_per_s(isl) for isl in (1000, 2000, 3000)] == [10_000.0, 8000.0, 6000.0]
-    assert [policy.expected_itl_ms(c, 2000) for c in (5, 10, 15, 20, 30)] == [15.0, 15.0, 22.5, 30.0, 30.0]
+    assert [policy.profile.ttft_ms(isl) for isl in (1, 1000, 2000, 9000)] == [100.0, 100.0, 200.0, 300.0]
+    assert [policy.profile.prefill_tokens_per_s(isl) for isl in (1000, 2000, 3000)] == [10_000.0, 8000.0, 6000.0]
+    assert [policy.profile.expected_itl_ms(c, 2000) for c in (5, 10, 15, 20, 30)] == [15.0, 15.0, 22.5, 30.0, 30.0]
 
 
 @pytest.mark.parametrize(("itl_ms", "tokens_per_s"), [
     (9.0, 1000.0), (10.0, 1000.0), (12.5, 1150.0), (20.0, 1600.0), (99.0, 1600.0)])
 def test_the_best_throughput_within_a_bound(itl_ms, tokens_per_s):
-    assert planner().decode_tokens_per_s(itl_ms, 1000) == tokens_per_s
+    assert planner().profile.decode_tokens_per_s(itl_ms, 1000) == tokens_per_s
 
 
 def test_a_faster_first_token_than_the_profile_needs_fewer_prefill_replicas():

@@ -57,6 +57,8 @@ CASES = (
     {"engine.speculative": {"method": "draft_model", "model": "qwen3-0.6b", "num_tokens": 2}},
     {"failures": [{"kind": "slow", "at_s": 1.0, "on_failure": "migrate"}]},
     {"autoscaling": {"policy": "queue", "drain": "migrate"}},
+    NIXL | {"cluster.pool_selection": {"table": [["p"]]}},
+    {"cluster.pool_selection": {"table": [["a"]]}, "pools": [{"name": "a", "serves": "a"}]},
     {"kv_transfer": {"protocol": "nixl"} | MOVES}, {"cluster.disaggregation.decider": "never"},
     {"cluster.routing.policy": "split_wise"},
     {"cluster.routing": LLUMNIX | {"infer_types": [{"infer_type": "decode", "selector": {"metrics": ["freeness"]}}]}},

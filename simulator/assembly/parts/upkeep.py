@@ -23,6 +23,15 @@ def _autoscaler(place: Place) -> type | None:
     return place.autoscaling and registry.load("autoscaler", place.autoscaling.policy)
 
 
+def _roles(pools) -> set[str]:
+    return {pool.role for pool in pools if pool.role != "encode"} or {"both"}
+
+
+def _are_fit(policy: type | None, roles: set[str]) -> bool:
+    """Return whether an autoscaler of prefill and decode replicas can decide on pools with the given roles."""
+    return roles == {"prefill", "decode"} or (getattr(policy, "takes_whole", False) and roles == {"both"})
+
+
 class Upkeep(Part):
     """Failures and autoscaling of replicas, which share the record of their states."""
 
@@ -37,8 +46,9 @@ class Upkeep(Part):
             getattr(_autoscaler(place), "needs_roles", False) and place.autoscaling.policy)), Feature(
                 "other pools than for prefill and decode", "pools",
                 phrase='other pools than of role "prefill" and "decode"',
-                value=lambda place: {pool.role for pool in place.pools} != {"prefill", "decode"}),
-            "it balances these two"),
+                value=lambda place: not _are_fit(_autoscaler(place), _roles(place.pools))),
+            lambda place: "it balances these two" + (
+                ", or pools that serve whole requests alone" if _autoscaler(place).takes_whole else "")),
         Conflict(Feature("requests that leave a slow replica", "failures[].on_failure", ("retry", "restart", "lost")),
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
@@ -52,6 +62,11 @@ class Upkeep(Part):
         yield from _failed_pools(() if failures is missing else failures, pools)
         if scaling not in (None, missing) and scaling.max_replicas is not None and sections["topology"] is not missing:
             yield from _bounds(scaling, pools, sections["topology"])
+        if scaling not in (None, missing):
+            policy = registry.load("autoscaler", scaling.policy)
+            computing = tuple(pool for pool in pools if pool.role != "encode")
+            for key, fault in policy.faults(scaling.parameters, scaling.interval_s, computing):
+                yield ("autoscaling", key), fault
 
     def pool(self, pool):
         """Return a pool with its max_replicas, by [autoscaling] unless given."""
@@ -78,6 +93,11 @@ class Upkeep(Part):
         loses_links = any(failure.kind == "link" for failure in self.experiment.failures)
         return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True,
                        tracks_identity=True if loses_links else plan.tracks_identity)
+
+    def summary(self, run, summary):
+        scaling = self.experiment.autoscaling
+        notes = scaling and registry.load("autoscaler", scaling.policy).notes(scaling.parameters)
+        return {"diagnosis": notes} if notes else {}
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations import upkeep

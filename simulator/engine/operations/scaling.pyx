@@ -250,7 +250,8 @@ cdef class Scaling:
         return Variant(
             index=pool, name=plan.name, cost_per_hour=plan.cost_per_hour * plan.ranks,
             capacity_tokens=first.replica.rank.kv.num_blocks * first.replica.rank.kv.block_size * plan.ranks,
-            role=plan.role, accelerators=plan.accelerators * plan.ranks, starting=starting,
+            role=plan.role, accelerators=plan.accelerators * plan.ranks, context_tokens=plan.max_model_len,
+            starting=starting,
             room=len(self._vacant(places)), removable=self._removable(len(serving)),
             states=states, accounts=accounts, is_known=is_known)
 
