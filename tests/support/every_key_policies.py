@@ -412,6 +412,9 @@ ROUTERS = {
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
             1, 160, cluster__routing__threshold_tokens=0)}),
     **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
+    **of("router:litellm_latency", {
+        "lowest_latency_buffer": acts(0.0, 10.0), "max_latency_list_size": acts(1, 10),
+        "ttft_percentile": acts(0.0, 1.0), "ttl_s": acts(0.001, 3600.0), "streams": acts(True, False)}),
     **of("router:lor", {"upstream_compat": acts(False, True)}),
     **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
     **of("router:prefix_threshold", {
