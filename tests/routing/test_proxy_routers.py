@@ -1,9 +1,9 @@
-"""Routers of LiteLLM, by examples worked out by hand."""
+"""Routers of LiteLLM and production-stack, by examples worked out by hand."""
 from collections import Counter
 
 import pytest
 
-from routing.faces import router_of, view_of, workload
+from routing.faces import router_of, tell, view_of, workload
 from simulator.domain import records
 from simulator.routing.parts.quotas import Quota
 
@@ -180,3 +180,48 @@ def test_a_request_that_lost_its_replica_is_no_sample():
     end(router, requests, 0, 0, status=records.RUNNING)
 
     assert router.scores(2, 2 * SECOND).tolist() == [0]
+
+
+def test_each_set_of_open_replicas_has_its_own_round():
+    # all open: 0, 1; without 0: 1, 2; all open again: 2, 0
+    view = view_of(3)
+    router = router_of("round_robin", view, counter="open_set")
+    chosen = []
+    for is_open in ([1, 1, 1], [0, 1, 1], [1, 1, 1]):
+        tell(view, is_routable=is_open)
+        chosen += [router.choose_replica(0, 0) for _ in range(2)]
+
+    assert chosen == [0, 1, 1, 2, 2, 0]
+
+
+def test_a_request_without_session_goes_to_the_first_of_the_lowest_rate():
+    # at 0 s: 1, 0 and 0 requests; replica 1 gets another; after a minute all have 0
+    view = view_of(3)
+    router = router_of("session", view, otherwise="lowest_rate")
+    router.note_sent(0, 0, 0)
+    assert router.choose_replica(1, 0) == 1
+    router.note_sent(1, 1, 0)
+
+    assert router.choose_replica(2, SECOND) == 2
+    assert router.choose_replica(2, 62 * SECOND) == 0
+
+
+@pytest.mark.parametrize(("counts_rest", "chosen"), [(False, 0), (True, 2)])
+def test_the_rest_of_a_prompt_may_count_as_a_block(counts_rest, chosen):
+    # 40 tokens are 2 blocks of 16 and a rest of 8: 32 < 48 go by rate, to the first without requests; 3 blocks match
+    requests = workload([[("sys", 40)], [("sys", 40)], [("sys", 48)]])
+    router = router_of("prefixaware", view_of(), requests, min_match_tokens=48, counts_rest=counts_rest, ties="first")
+    router.note_sent(0, 2, 0)
+
+    assert router.choose_replica(1, 0) == chosen
+    assert router.choose_replica(2, 0) == 0                 # its third block is another
+
+
+def test_the_rest_of_a_private_prompt_is_found_again():
+    # 20 tokens of its own: 2 blocks with the rest
+    router = router_of("prefixaware", view_of(), workload([20, 20]), min_match_tokens=32, counts_rest=True,
+                       ties="first")
+    router.note_sent(0, 2, 0)
+
+    assert router.choose_replica(0, 0) == 2
+    assert router.choose_replica(1, 0) == 0
