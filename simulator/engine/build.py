@@ -298,7 +298,8 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
-                             _stream(index, model, plan), front.scorers, prefill_legs=legs)
+                             _stream(index, model, plan), front.scorers, prefill_legs=legs,
+                             quotas=front.quotas)
     reports = None
     if router is None:
         router, reports = router_of(entries, context, fleet, plan, front)

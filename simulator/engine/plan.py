@@ -99,6 +99,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     retry_ns : delay before a request that no replica could take is routed again.
     ranks : the second router, see engine.ranks; None: there are no ranks to choose among.
     patience_ns : time after its admission for retries; 0: it is refused at once. Needs journeys.
+    quotas : routing.parts.quotas.Quota of each pool, for the router; empty: none is given.
     """
 
     router: type
@@ -117,6 +118,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     retry_ns: int = 1_000_000_000
     patience_ns: int = 0
     ranks: Any = None
+    quotas: tuple = ()
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers: tuple = ()
     draws: Any = None                   # simulator.core.draws.Draws
     prefill_legs: Any = None            # structured array of records.REQUEST
+    quotas: tuple = ()                  # simulator.routing.parts.quotas.Quota of each pool
 
 class Router:
     view: Any                           # View
@@ -22,6 +23,8 @@ class Router:
     tier_keys: tuple[str, ...]
     turns_away: bool
     takes_scorers: bool
+    reads_quotas: tuple[str, ...]
+    why_no_legs: str
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
     @classmethod

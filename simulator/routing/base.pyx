@@ -26,6 +26,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers : (class, weight, parameters) of each score that a router may add up.
     prefill_legs : structured array (requests,), `records.REQUEST`, state of prefill legs, for the router that sends
         them; None: whole requests are sent, or decode legs.
+    quotas : simulator.routing.parts.quotas.Quota of each pool, for routers with `reads_quotas`; empty: none is given.
     """
 
     view: Any
@@ -37,6 +38,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers: tuple = ()
     draws: Draws | None = None
     prefill_legs: Any = None
+    quotas: tuple = ()
 
 
 cdef class Router:
@@ -47,6 +49,8 @@ cdef class Router:
 
     tier_keys = ()                      # of Parameters: weights of content in [kv_tiers]; 0: not counted
     takes_scorers = False               # it adds up `RoutingContext.scorers`
+    reads_quotas = ()                   # keys of pools that it reads: weight, rpm, tpm
+    why_no_legs = ""                    # why it cannot choose replicas for one leg of a request; "": it can
     turns_away = False                  # a request without a replica for its prompt gets none for the whole request
 
     @staticmethod

@@ -62,13 +62,15 @@ def context_of(view: View, requests: Workload, scorers: Iterable = (), **options
 def router_of(name, view, requests=None, scorers=(), seed=0, draws=None, **parameters):
     """Return a router by name.
 
-    scorers : (name, weight, parameters as dict). draws : words to draw; None: its own.
+    scorers : (name, weight, parameters as dict). draws : words to draw; None: its own. parameters : of
+        the router, and `quotas`, the Quota of each pool.
     """
     requests = requests or workload([100] * 10)
     chosen = [(registry.load("scorer", each), weight, _parameters("scorer", each, keys))
               for each, weight, keys in scorers]
     given = None if draws is None else Draws.replaying(draws)
-    context = context_of(view, requests, chosen, seed=seed, draws=given)
+    quotas = tuple(parameters.pop("quotas", ()))
+    context = context_of(view, requests, chosen, seed=seed, draws=given, quotas=quotas)
     return registry.load("router", name)(_parameters("router", name, parameters), context)
 
 

@@ -33,6 +33,8 @@ POLICIES = {
     "least_loaded expected": 'policy = "least_loaded"\nmetric = "expected_tokens"\n[workload.output_knowledge]\n'
                              'predictor = "lognormal_error"',
     "least_loaded kv": 'policy = "least_loaded"\nmetric = "kv"',
+    "litellm_latency": 'policy = "litellm_latency"\nlowest_latency_buffer = 0.1',
+    "litellm_usage": 'policy = "litellm_usage"',
     "lor": 'policy = "lor"',
     "lor as upstream": 'policy = "lor"\nupstream_compat = true',
     "power_of_two": 'policy = "power_of_two"\nmetric = "waiting"',
@@ -45,6 +47,7 @@ POLICIES = {
     "weighted": 'policy = "weighted"',
     "weighted, all scorers": 'policy = "weighted"\nscorers = [' + ", ".join(
         f'{{name = "{name}", weight = 1.0}}' for name in sorted(registry.KINDS["scorer"].entries)) + "]",
+    "weighted_random": 'policy = "weighted_random"',
     "MostFree": 'policy = "my_lab:MostFree"',
     "ShortContext": 'policy = "weighted"\nscorers = [{name = "my_lab:ShortContext", weight = 2.0}]',
 }

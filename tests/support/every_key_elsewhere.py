@@ -26,6 +26,7 @@ SHOWN_IN = {
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
     "scaling/test_concurrency_and_steps.py": ("autoscaler:kpa", "zero_grace_s"),
+    "routing/test_proxy_routers.py": ("router:prefixaware", "counts_rest"),
     "test_hicache.py": (
         "kv_tier:hicache", "prefetch_policy prefetch_timeout_base_s prefetch_timeout_per_ki_token_s"),
     "scheduling/test_ranked.py": ("scheduler:edf", "default_deadline_ms"),

@@ -1,6 +1,6 @@
 """As every_key_sections.py, for the keys of schedulers, front end, autoscaling and workloads."""
 from support.every_key import ABSENT, acts, refuses
-from support.every_key_sections import MOVES, PLANNED, SCALES, SLOW, TIERS, WITH_TOWER
+from support.every_key_sections import FAILS, MOVES, PLANNED, SCALES, SLOW, TIERS, WITH_TOWER
 from support.every_key_workloads import DRAWN_WORKLOADS, of_files
 
 TIGHT = {"engine__num_gpu_blocks": 22}
@@ -435,16 +435,23 @@ ROUTERS = {
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
             1, 160, cluster__routing__threshold_tokens=0)}),
     **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
+    **of("router:litellm_latency", {
+        "lowest_latency_buffer": acts(0.0, 10.0), "max_latency_list_size": acts(1, 10),
+        "ttft_percentile": acts(0.0, 1.0), "ttl_s": acts(0.001, 3600.0), "streams": acts(True, False)}),
     **of("router:lor", {"upstream_compat": acts(False, True)}),
     **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
     **of("router:prefix_threshold", {
         "imbalance_requests": acts(0, 8), "stddev_factor": acts(0.0, 5.0), "capacity_blocks": acts(1, 1000)}),
     **of("router:prefixaware", {
         "min_match_tokens": acts(0, 500), "rate_window_s": acts(0.001, 60.0, cluster__routing__min_match_tokens=500),
-        "capacity_blocks": acts(1, 1000)}),
+        "ties": acts("random", "first", cluster__routing__min_match_tokens=500), "capacity_blocks": acts(1, 1000)}),
+    **of("router:round_robin", {"counter": acts("replica", "open_set", **FAILS)}),
     **of("router:session", {
-        "otherwise": acts("tenant", "least_loaded"),
-        "points_per_replica": acts(1, 160)}),
+        "otherwise": acts("tenant", "least_loaded"), "points_per_replica": acts(1, 160),
+        "rate_window_s": acts(0.001, 60.0, cluster__routing__otherwise="lowest_rate")}),
+    **of("router:split_wise", {"counter": acts("replica", "open_set", **FAILS | {
+        "kv_transfer": {"bandwidth_gb_per_s": 0.01, "kv_bytes_per_token": 1e3}, "engine__async_scheduling": False,
+        "pools": [{"name": "p", "role": "prefill", "replicas": 3}, {"name": "d", "role": "decode"}]})}),
     **of("router:vllm_dp", {"vllm_version": acts("0.10", "0.32"), "client_count": acts(1, 3, **at(
         "cluster__routing", snapshot_refresh_interval_s=0.1)), "client_index": acts(
             0, 1, cluster__routing__client_count=2)}),

@@ -255,6 +255,11 @@ POOLS = {
     "pools[].serves": acts("m0", "m1", pools=[{"name": "a"}, {"name": "b"}]),
     "pools[].nodes_per_unit": acts(1, 2, topology__replicas=4, **SLOW, pools=[{"name": "a"}], failures=[
         {"kind": "stop", "target": "unit", "which": 0, "at_s": 0.05, "duration_s": 0.05}]),
+    "pools[].weight": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
+        {"name": "a"}, {"name": "b", "weight": 1.0}]),
+    "pools[].rpm": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
+        {"name": "a"}, {"name": "b", "rpm": 1.0}]),
+    "pools[].tpm": acts(10.0, 1e6, cluster__routing__policy="litellm_usage", pools=[{"name": "a"}, {"name": "b"}]),
     "pools[].cost_per_hour": acts(0.0, 3.0, **TWO_POOLS),
 }
 TIERS = {"kv_tiers__cpu_gib": 0.0005, "kv_tiers__kv_bytes_per_token": 1000.0, "kv_tiers__d2h_gb_per_s": 0.01,

@@ -112,4 +112,9 @@ CASES = (
     RANKS | {"engine.data_parallel.load_balancing": "hybrid"},
     LOCK_STEP | transfer("nixl", noticed_at="start") | {"engine.async_scheduling": False},
     UNEVEN | TIERS | {"cluster.routing.policy": "kvaware"},
+    *({"pools": [{"name": "a", key: 1.0}]} for key in ("weight", "rpm", "tpm")),
+    *(NIXL | {"pools": [ROLES[0] | {key: 1.0}, ROLES[1]], "cluster.routing.policy": "weighted_random"}
+      for key in ("weight", "rpm", "tpm")),
+    *(NIXL | {f"cluster.{table}.policy": "litellm_usage"}
+      for table in ("routing", "disaggregation.prefill", "disaggregation.decode")),
 )

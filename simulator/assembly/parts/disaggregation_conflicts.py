@@ -66,6 +66,15 @@ def _llumnix(table: str, *, chooses_decode: bool = False) -> Feature:
     return Feature(f"Llumnix's router in [{table}]", f"{table}.policy", value=policy)
 
 
+def _whole_only(table: str) -> Conflict:
+    """Return the row of routers in a table that do not choose replicas for one leg of a request."""
+    return Conflict(Feature(f"routers of whole requests in [{table}]", f"{table}.policy", value=lambda place: (
+        (chosen := table_at(place, table)) and ":" not in chosen.policy
+        and registry.load("router", chosen.policy).why_no_legs and chosen.policy)), has.ROLES,
+        lambda place: registry.load("router", table_at(place, table).policy).why_no_legs,
+        "they learn from the ends of whole requests")
+
+
 ROUTERS = ("cluster.routing", *(f"cluster.disaggregation.{leg}" for leg in LEGS))
 RULE = 'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'
 AT_DECODE = "a request is in the queue of its decode replica when its prompt is done"
@@ -182,7 +191,8 @@ OF_LAYER_GROUPS = (
              "KV transfer together with a KV tier is not built for layers of several kinds"),
 )
 CONFLICTS = (
-    *OF_ROUTING, *(scorers_without_use(table) for table in ROUTERS[1:]), *OF_PROTOCOLS, *OF_SCHEDULERS,
+    *OF_ROUTING, *(scorers_without_use(table) for table in ROUTERS[1:]), *map(_whole_only, ROUTERS), *OF_PROTOCOLS,
+    *OF_SCHEDULERS,
     *(Conflict(feature, used.ADAPTIVE, why) for feature, why in OF_ADAPTIVE), *OF_LAYER_GROUPS,
     *(Conflict(used.KV_TRANSFER, ranks, used.UNMOVED_RANKS) for ranks in (has.SHARED_CONTEXT, has.DIVIDED_PROMPTS)),
     Agreement(used.BLOCKS, _move_blocks, "pools between which KV is transferred", "blocks are moved unchanged"))

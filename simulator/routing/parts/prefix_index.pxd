@@ -23,6 +23,7 @@ cdef struct Held:               # a block, or the rest of a run, in the LRU of o
 cdef class PrefixIndex:
     cdef readonly int32_t capacity      # blocks per replica
     cdef readonly int32_t block_size    # tokens
+    cdef bint _counts_rest              # the tokens behind the last whole block of a prompt are a block, too
     cdef int32_t _num_replicas
     cdef Content _content
     cdef const Request* _requests       # [row] borrowed
@@ -41,9 +42,10 @@ cdef class PrefixIndex:
     cdef int32_t _row                   # -1: none yet
     cdef int32_t _public, _private      # blocks of its prompt
 
-    # Whole blocks of a prompt.
+    # Blocks of a prompt: whole ones, and the rest behind them if it counts.
     cdef inline int32_t num_blocks(self, int32_t row) noexcept nogil:
-        return self._requests[row].prompt_tokens // self.block_size
+        cdef int32_t rest = self.block_size - 1 if self._counts_rest else 0
+        return (self._requests[row].prompt_tokens + rest) // self.block_size
 
     cdef inline int32_t size(self, int32_t replica) noexcept nogil:
         return self._blocks[replica]
@@ -58,6 +60,7 @@ cdef class PrefixIndex:
     cdef int forget(self, int32_t replica) except -1 nogil
 
     cdef int _read(self, int32_t row) except -1 nogil
+    cdef uint64_t _rest_hash(self, int32_t row, int32_t whole) noexcept nogil
     cdef int _touch_run(self, int32_t replica) except -1 nogil
     cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil
     cdef int _evict(self, int32_t replica, int32_t num_blocks) except -1 nogil

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from simulator.core.draws cimport mix
 from simulator.core.index_list cimport NONE, new_list
 from simulator.core.memory cimport resize
+from simulator.kv.content cimport Cursor
 from simulator.kv.prompt_hashes cimport read_hashes
 
 cdef enum:
@@ -28,12 +29,13 @@ cdef class PrefixIndex:
     ----------
     context : simulator.routing.base.RoutingContext: workload, content, block size and replicas.
     capacity : blocks per replica.
+    counts_rest : the tokens behind the last whole block of a prompt are a block, too, which matches as a whole.
     """
 
-    def __cinit__(self, context, int32_t capacity):
+    def __cinit__(self, context, int32_t capacity, bint counts_rest=False):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
-        self.capacity, self.block_size = capacity, context.block_size
+        self.capacity, self.block_size, self._counts_rest = capacity, context.block_size, counts_rest
         self._num_replicas = context.view.num_replicas
         self._content, self._owner, self._row = context.content, context.workload, -1
         self._requests = &requests[0] if len(requests) else NULL
@@ -91,19 +93,33 @@ cdef class PrefixIndex:
 
     cdef int _read(self, int32_t row) except -1 nogil:
         """Take the hashes of a prompt."""
-        cdef int32_t total = self.num_blocks(row)
+        cdef int32_t total = self.num_blocks(row), whole
         if row == self._row:
             return 0
         self._row = -1
         self._public = min(total, self._content.public_tokens(row) // self.block_size)
+        if self._content.public_tokens(row) >= self._requests[row].prompt_tokens:
+            self._public = total
         self._private = total - self._public
         if self._public + 1 > self._room:
             resize(&self._hashes, 2 * (self._public + 1) * sizeof(uint64_t))
             self._room = 2 * (self._public + 1)
-        read_hashes(self._content, row, self.block_size, self._public, self._hashes)
+        whole = min(self._public, self._requests[row].prompt_tokens // self.block_size)
+        read_hashes(self._content, row, self.block_size, whole, self._hashes)
+        if whole < self._public:
+            self._hashes[whole] = self._rest_hash(row, whole)
         self._hashes[self._public] = mix(<uint64_t>(row + 1) * RUN) | 1
         self._row = row
         return 0
+
+    cdef uint64_t _rest_hash(self, int32_t row, int32_t whole) noexcept nogil:
+        """Return the hash of the tokens behind the whole blocks of a prompt."""
+        cdef Cursor cursor
+        cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
+        if whole > 0:
+            self._content.advance(row, whole * self.block_size, &cursor)
+            cursor.hash = self._hashes[whole - 1]
+        return self._content.advance(row, self._requests[row].prompt_tokens - whole * self.block_size, &cursor)
 
     cdef int _touch_run(self, int32_t replica) except -1 nogil:
         """Make the private blocks of the prompt the latest of a replica."""

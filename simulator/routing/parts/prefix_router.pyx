@@ -16,7 +16,7 @@ cdef class PrefixRouter(Router):
     """Base of routers that remember `capacity_blocks` blocks of each replica."""
 
     def __cinit__(self, parameters, context, *_, **__):
-        self.index = PrefixIndex(context, parameters.capacity_blocks)
+        self.index = PrefixIndex(context, parameters.capacity_blocks, getattr(parameters, "counts_rest", False))
         self.matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         self.preference = <double*>calloc(self.num_replicas, sizeof(double))
         if self.matched == NULL or self.preference == NULL:

@@ -14,6 +14,7 @@ from msgspec import Meta
 class LorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Choice of the requests that count as a replica's load.
 
+    The default is also the rule of least-busy of LiteLLM 1.110.2, which counts its picks at once.
     Source: the behaviour of microsoft/vidur at 7d47513, scheduler/global_scheduler/lor_global_scheduler.py.
     """
 
