@@ -3,6 +3,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+class PoolLabel(msgspec.Struct, frozen=True):
+    name: str = "default"
+    context_range: tuple = ()
+
 class RoutingContext(msgspec.Struct, frozen=True):
     view: Any
     workload: Any
@@ -13,6 +17,9 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers: tuple = ()
     draws: Any = None                   # simulator.core.draws.Draws
     prefill_legs: Any = None            # structured array of records.REQUEST
+    filters: tuple = ()
+    pools: tuple = ()                   # PoolLabel
+    classes: Any = None
 
 class Router:
     view: Any                           # View
@@ -22,6 +29,7 @@ class Router:
     tier_keys: tuple[str, ...]
     turns_away: bool
     takes_scorers: bool
+    takes_filters: bool
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
     @classmethod

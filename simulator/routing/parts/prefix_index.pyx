@@ -28,12 +28,13 @@ cdef class PrefixIndex:
     ----------
     context : simulator.routing.base.RoutingContext: workload, content, block size and replicas.
     capacity : blocks per replica.
+    block_tokens : tokens per block; 0: the block size of the context.
     """
 
-    def __cinit__(self, context, int32_t capacity):
+    def __cinit__(self, context, int32_t capacity, int32_t block_tokens=0):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
-        self.capacity, self.block_size = capacity, context.block_size
+        self.capacity, self.block_size = capacity, block_tokens or context.block_size
         self._num_replicas = context.view.num_replicas
         self._content, self._owner, self._row = context.content, context.workload, -1
         self._requests = &requests[0] if len(requests) else NULL
