@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import msgspec
 import numpy as np
 import pytest
 from pairs import cpu_s
@@ -27,7 +28,7 @@ NUM_REQUESTS, SYSTEM_PROMPTS, SHARED_BLOCKS, BLOCK_SIZE = 20_000, 64, 32, 16
 pytestmark = pytest.mark.benchmark(group="routing", timer=time.process_time)
 
 AFFINITY_AND_QUEUE = (("prefix-affinity", 3.0), ("queue-depth", 2.0))
-CASES = {       # name: policy, its keys, scorers
+CASES = {       # name: policy, its keys, scorers, filters
     "random": ("random", {}, ()),
     "least_loaded": ("least_loaded", {}, ()),
     "least_loaded, effective": ("least_loaded", {"metric": "effective"}, ()),
@@ -38,6 +39,8 @@ CASES = {       # name: policy, its keys, scorers
     "weighted, queue-depth": ("weighted", {}, (("queue-depth", 1.0),)),
     "weighted, prefix-affinity and queue-depth": ("weighted", {}, AFFINITY_AND_QUEUE),
     "weighted, the defaults of llm-d": ("weighted", {"profile": "llm-d"}, ()),
+    "weighted, llm-d-router with filters": ("weighted", {"profile": "llm-d-router"}, (), (
+        ("prefix-affinity", {"block_tokens": 64}), ("utilization-detector", {}), ("slo-headroom-tier", {}))),
     "cache_aware": ("cache_aware", {}, ()),
     "prefix_threshold": ("prefix_threshold", {}, ()),
     "dynamo, approximate": ("dynamo", {"overlap": "approximate"}, ()),
@@ -75,13 +78,15 @@ def workload():
         rows, np.full(NUM_REQUESTS, 2 * SHARED_BLOCKS * BLOCK_SIZE), np.ones_like(rows), prompts=prompts)))
 
 
-def loop_of(loops, workload, num_replicas, policy, keys, scorers):
+def loop_of(loops, workload, num_replicas, policy, keys, scorers, filters=()):
     """Return a gateway with about eight requests in flight on each replica."""
     view = View(num_replicas)
     view.state_array["num_blocks"], view.state_array["block_size"] = 27_000, BLOCK_SIZE
     chosen = [(registry.load("scorer", name), weight) for name, weight in scorers]
     context = RoutingContext(view=view, workload=workload, content=Content(workload), block_size=BLOCK_SIZE,
                              scorers=tuple((kind, weight, kind.Parameters()) for kind, weight in chosen))
+    first = [(registry.load("filter", name), parameters) for name, parameters in filters]
+    context = msgspec.structs.replace(context, filters=tuple((kind, kind.Parameters(**keys)) for kind, keys in first))
     kind = registry.load("router", policy)
     return loops.GatewayLoop(kind(kind.Parameters(**keys), context), workload, 8 * num_replicas)
 

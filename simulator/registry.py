@@ -143,6 +143,8 @@ KINDS = {
     }, "simulator.routing.rescheduling.base:Rescheduler"),
     "scorer": Kind("scorer", "name", {
         "active-requests": "simulator.routing.scoring.load:ActiveRequests",
+        "context-length": "simulator.routing.scoring.attribute:ContextLength",
+        "endpoint-attribute": "simulator.routing.scoring.attribute:EndpointAttribute",
         "kv-utilization": "simulator.routing.scoring.load:KvUtilisation",
         "latency-headroom": "simulator.routing.scoring.latency:LatencyHeadroom",
         "load-aware": "simulator.routing.scoring.load:LoadAware",
@@ -157,6 +159,16 @@ KINDS = {
         "token-load": "simulator.routing.scoring.load:TokenLoad",
         "vllm-dp": "simulator.routing.scoring.load:VllmDpScorer",
     }, "simulator.routing.scoring.base:Scorer"),
+    "filter": Kind("filter", "name", {
+        "concurrency-detector": "simulator.routing.filters.load:ConcurrencyDetector",
+        "endpoint-attribute": "simulator.routing.filters.attribute:EndpointAttributeFilter",
+        "label-selector": "simulator.routing.filters.attribute:LabelSelector",
+        "prefix-affinity": "simulator.routing.filters.affinity:PrefixAffinityFilter",
+        "session-affinity": "simulator.routing.filters.affinity:SessionAffinityFilter",
+        "slo-headroom-tier": "simulator.routing.filters.latency:SloHeadroomTier",
+        "utilization": "simulator.routing.filters.load:Utilization",
+        "utilization-detector": "simulator.routing.filters.load:UtilizationDetector",
+    }, "simulator.routing.filters.base:Filter"),
     "workload": Kind("workload", "type", {
         "clients": "simulator.workload.types.clients:OfClients",
         "sessions": "simulator.workload.types.sessions:SessionsWorkload",

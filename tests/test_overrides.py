@@ -106,6 +106,7 @@ def test_end_of_the_program_in_a_users_module_is_told_with_its_line(tmp_path, mo
 # Kinds of compiled classes that a run asks -> the test that an answer which their base does not allow is refused.
 DOORS = {
     "router": "tests/engine/test_doors.py", "admission": "tests/engine/test_doors.py",
+    "filter": "tests/engine/test_doors.py",
     "saturation": "tests/engine/test_doors.py", "rescheduler": "tests/engine/test_doors.py",
     "decider": "", "scorer": "", "scheduler": "", "latency": "", "collective": "", "kv_eviction": "",
 }   # without one: every number that C can return is an answer, or the base itself looks at it

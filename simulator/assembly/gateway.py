@@ -16,6 +16,7 @@ def front_of(experiment: Experiment, routing=None) -> GatewayPlan:
     return GatewayPlan(
         router=registry.load("router", routing.policy), router_parameters=routing.parameters,
         scorers=tuple((registry.load("scorer", each.name), each.weight, each.parameters) for each in routing.scorers),
+        filters=tuple((registry.load("filter", each.name), each.parameters) for each in routing.filters),
         admission=None if admission.policy == "always" else registry.load("admission", admission.policy),
         admission_parameters=admission.parameters,
         queue=None if cluster.gateway_queue is None else _gateway_queue(), queue_parameters=cluster.gateway_queue,

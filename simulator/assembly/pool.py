@@ -39,6 +39,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         model=pool.serves, role=pool.role, nodes_per_unit=pool.nodes_per_unit,
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
         item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
+        context_range=pool.context_range,
         notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + memory_notes(site)
         + _hit_notes(site))
 

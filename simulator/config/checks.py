@@ -9,7 +9,7 @@ from simulator.config.context import size_faults
 from simulator.config.layers import Path
 from simulator.config.parts import completed, parts_in
 from simulator.config.roles import role_faults
-from simulator.config.scorers import unused_weights
+from simulator.config.scorers import unknown_pools, unused_weights
 
 Fault = tuple[Path, str]
 
@@ -68,7 +68,8 @@ def _check_pools(sections: Mapping[str, Any], fault: Callable[[Path, str], None]
             return any(getattr(place, name) for place in pools or [SimpleNamespace(**sections)])
 
         roles = role_faults(sections["cluster"]) if all(pool.role == "both" for pool in pools) else ()
-        for path, message in (*roles, *unused_weights(sections["cluster"], has_table)):
+        for path, message in (*roles, *unused_weights(sections["cluster"], has_table),
+                              *unknown_pools(sections["cluster"], sections["pools"])):
             fault(path, message)
     for path, message in conflicts.faults(sections, missing):
         fault(path, message)

@@ -159,6 +159,10 @@ class Pool(with_parts(Section, "pools[]"), kw_only=True):
     infer_type: Annotated[Literal["neutral", "prefill", "decode"] | None, Meta(description=(
         "Llumnix's name of role; neutral means both"))] = None
     nodes_per_unit: Annotated[Count, Meta(description="number of nodes that fail together, for instance of a rack")] = 1
+    context_range: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**31 - 1)], ...], Meta(
+        extra={"unit": "tokens"}, description=(
+            "[least, most] prompt tokens for which the pool is meant, for the scorer context-length; absent: any "
+            "number"))] = ()
     model: Annotated[Model | None, Meta(description="overrides keys of [model]")] = None
     hardware: Annotated[Hardware | None, Meta(description="overrides keys of [hardware]")] = None
     topology: Annotated[Topology, Meta(description="overrides keys of [topology]")]
@@ -166,6 +170,9 @@ class Pool(with_parts(Section, "pools[]"), kw_only=True):
     latency: Annotated[Latency, Meta(description="overrides keys of [latency]")]
 
     def __post_init__(self):
+        if self.context_range and not (len(self.context_range) == 2 and self.context_range[0] <= self.context_range[1]):
+            raise ValueError(f"context_range = {list(self.context_range)}: give [least, most], the first at most the "
+                             "second")
         meant = {None: self.role, "neutral": "both"}.get(self.infer_type, self.infer_type)
         if self.role not in (None, meant):
             raise ValueError(f'role = "{self.role}" and infer_type = "{self.infer_type}" say different things of pool '
@@ -200,9 +207,19 @@ class Scorer(Section, kw_only=True):
     parameters: Annotated[Any, Meta(extra={"kind": "scorer"})]
 
 
+class Filter(Section, kw_only=True):
+    """One of the filters in front of a router's scores, with the keys of the filter."""
+
+    name: Annotated[str, Meta(description="filter of the replicas")]
+    parameters: Annotated[Any, Meta(extra={"kind": "filter"})]
+
+
 class LegRouting(Section, kw_only=True):
     """Choice of the replica for one part of a request, with the router's keys."""
 
+    like: Annotated[Literal["llm-d-default"] | None, Meta(description=(
+        "keys that are not given here are the defaults of a gateway: llm-d-default: policy weighted with the profile "
+        "llm-d-router, reports at most 50 ms old; absent: none"))] = None
     policy: Annotated[str, Meta(description="router that chooses the replica of a request")] = "round_robin"
     snapshot_refresh_interval_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "maximum age of the router's view of the replicas; 0: always live"))] = 0.0
@@ -211,6 +228,9 @@ class LegRouting(Section, kw_only=True):
     latency_s: Annotated[float, Meta(ge=0, le=1e6, description="the decision takes that long")] = 0.0
     scorers: Annotated[tuple[Scorer, ...], Meta(extra={"needs": "takes_scorers"}, description=(
         "scores that the policy weighted, or a policy of your own, adds up; default: the scorers of its profile"))] = ()
+    filters: Annotated[tuple[Filter, ...], Meta(extra={"needs": "takes_filters"}, description=(
+        "filters that the policy weighted, or a policy of your own, applies in this order; it adds up scores for the "
+        "replicas that all of them keep"))] = ()
     parameters: Annotated[Any, Meta(extra={"kind": "router"})]
 
 

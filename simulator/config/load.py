@@ -19,6 +19,7 @@ from simulator.config.origins import Origins, given_in, with_comments
 from simulator.config.parts import parts_in
 from simulator.config.pools import overlay
 from simulator.config.reader import MISSING, Reader
+from simulator.config.routing_presets import unfold
 from simulator.config.scorers import fill_in_scorers
 from simulator.errors import InputErrors
 
@@ -101,6 +102,7 @@ def resolve(layers: Layers) -> Experiment:
     """
     given = given_in(layers)
     of_files = [fault for part in parts_in(layers.data) for fault in part.unfold(layers)]
+    of_files += unfold(layers)
     overlay(layers.data, layers.folders)
     reader = Reader(layers.source_of)
     sections = reader.values(Experiment, layers.data)

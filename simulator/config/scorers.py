@@ -1,14 +1,15 @@
-"""Routers and scorers of [cluster]: default scorers of profiles, rows of the table of conflicts, unused weights."""
+"""Routers, filters and scorers of [cluster]: scorers of profiles, conflicts, keys that name or weigh nothing."""
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from simulator import registry
-from simulator.config.conflicts import Conflict, Feature, table_at
+from simulator.config.conflicts import Conflict, Feature, table_at, without
 from simulator.config.experiment import LegRouting, Scorer
 from simulator.config.layers import Path
 from simulator.config.words import show
+from simulator.errors import did_you_mean
 
 
 def routing_tables(section: Any, path: Path = ("cluster",)) -> Iterator[tuple[Path, LegRouting]]:
@@ -22,9 +23,11 @@ def routing_tables(section: Any, path: Path = ("cluster",)) -> Iterator[tuple[Pa
 
 
 def policies_of(cluster) -> Iterator[tuple[Path, type, Any]]:
-    """Yield (path, class, parameters) of each router and scorer of [cluster]."""
+    """Yield (path, class, parameters) of each router, filter and scorer of [cluster]."""
     for path, routing in routing_tables(cluster):
         yield path, registry.load("router", routing.policy), routing.parameters
+        for i, each in enumerate(routing.filters):
+            yield (*path, "filters", i), registry.load("filter", each.name), each.parameters
         for i, scorer in enumerate(routing.scorers):
             yield (*path, "scorers", i), registry.load("scorer", scorer.name), scorer.parameters
 
@@ -42,6 +45,25 @@ def unused_weights(cluster, has_table: Callable[[str], bool]) -> Iterator[tuple[
                 yield (*path, key), f"expected none without [{table}], found {show(found)}: {why}, and there are none"
 
 
+def unknown_pools(cluster, pools) -> Iterator[tuple[Path, str]]:
+    """Refuse names of pools in policies that no pool of the experiment has."""
+    names = [pool.name for pool in pools]
+    for path, _, parameters in policies_of(cluster):
+        for name in getattr(parameters, "pools", ()):
+            if name not in names:
+                yield (*path, "pools"), (f"expected names of [[pools]], found {show(name)}{did_you_mean(name, names)}"
+                                         if names else f"expected none without [[pools]], found {show(name)}")
+
+
+def filters_without_use(table: str) -> Conflict:
+    """Return the row of filters in a table with a router without filters."""
+    return Conflict(Feature(f"filters in [{table}]", f"{table}.filters"), Feature(
+        f"routers without filters in [{table}]", f"{table}.policy", value=lambda place: (
+            (chosen := table_at(place, table)) and ":" not in chosen.policy
+            and not registry.load("router", chosen.policy).takes_filters and chosen.policy)),
+        '"weighted" applies filters')
+
+
 def scorers_without_use(table: str) -> Conflict:
     """Return the row of scorers in a table with a router without scorers."""
     return Conflict(Feature(f"scorers in [{table}]", f"{table}.scorers"), Feature(
@@ -51,7 +73,17 @@ def scorers_without_use(table: str) -> Conflict:
         '"weighted" adds up scores')
 
 
-CONFLICTS = (scorers_without_use("cluster.routing"),)
+def _fits_prompts(place) -> bool:
+    """Return whether a router adds up a score that reads the prompt ranges of pools; a user's class may."""
+    return any(each.name == "context-length" or ":" in each.name
+               for _, table in routing_tables(place.cluster) for each in table.scorers)
+
+
+CONTEXT_RANGES = Conflict(
+    Feature("prompt lengths for which pools are meant", "context_range"),
+    without(Feature("the scorer context-length", "cluster.routing.scorers", value=_fits_prompts,
+                    phrase='the scorer "context-length"')), "nothing else looks at it")
+CONFLICTS = (CONTEXT_RANGES, scorers_without_use("cluster.routing"), filters_without_use("cluster.routing"))
 
 
 def fill_in_scorers(cluster) -> None:

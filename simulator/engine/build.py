@@ -27,7 +27,7 @@ from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
-from simulator.routing.base import RoutingContext
+from simulator.routing.base import PoolLabel, RoutingContext
 from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
 
 REQUESTS_BETWEEN_LOOKS = 1.5        # per replica; with at least that many, lagging replicas pay off
@@ -298,8 +298,9 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         view.state_array["max_batched_tokens"][i] = pool.scheduler.facts(pool.parameters).max_batched_tokens
     legs = fleet.workload.requests[len(shared.workload):] if splits and index < plan.num_models else None
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
-                             _stream(index, model, plan), front.scorers, prefill_legs=legs,
-                             quotas=front.quotas)
+                             _stream(index, model, plan), front.scorers, prefill_legs=legs, filters=front.filters,
+                             pools=tuple(PoolLabel(pool.name, pool.context_range) for pool in plan.pools),
+                             classes=front.classes, quotas=front.quotas)
     reports = None
     if router is None:
         router, reports = router_of(entries, context, fleet, plan, front)

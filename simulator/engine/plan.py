@@ -39,6 +39,7 @@ class Pool(msgspec.Struct, frozen=True):
     layer_groups : LayerGroups, with block tables of their own; None: all layers share one.
     item_ns : called with Items, returns the time of encoding each in ns, float64 (items,); None: no prices of their
         own.
+    context_range : prompt tokens for which the pool is meant, [least, most]; empty: any number.
     notes : remarks on prices for a reader of the results, beside those of `latency`.
     """
 
@@ -67,6 +68,7 @@ class Pool(msgspec.Struct, frozen=True):
     tier: Callable | None = None
     layer_groups: LayerGroups | None = None
     item_ns: Callable | None = None
+    context_range: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
     def priced(self, items: Items | None) -> Items | None:
@@ -89,6 +91,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
     router, router_parameters : a Router subclass and its `Parameters`.
     scorers : (class, weight, parameters) of each score that the router may add up.
+    filters : (class, parameters) of each filter that the router may put before its scores.
     admission, admission_parameters : an Admission subclass and its `Parameters`; None: all requests are admitted.
     queue, queue_parameters : a GatewayQueue subclass and its `Parameters`; None: no queue.
     classes : SLO classes by name.
@@ -105,6 +108,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     router: type
     router_parameters: Any
     scorers: tuple = ()
+    filters: tuple = ()
     admission: type | None = None
     admission_parameters: Any = None
     queue: type | None = None

@@ -50,6 +50,7 @@ QUESTIONS = {
                         "splits_request"),
     "rescheduler": Question("plan", 0),
     "scorer": Question("rate", 1, 0, "simulator.routing.scoring.python:PythonScorer", "rate_all"),     # or `note`
+    "filter": Question("keep", 0),
     "workload": Question("columns"),
     "client_format": Question("columns"),
     "trace_format": Question("read"),

@@ -3,6 +3,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+class PoolLabel(msgspec.Struct, frozen=True):
+    name: str = "default"
+    context_range: tuple = ()
+
 class RoutingContext(msgspec.Struct, frozen=True):
     view: Any
     workload: Any
@@ -14,6 +18,9 @@ class RoutingContext(msgspec.Struct, frozen=True):
     draws: Any = None                   # simulator.core.draws.Draws
     prefill_legs: Any = None            # structured array of records.REQUEST
     quotas: tuple = ()                  # simulator.routing.parts.quotas.Quota of each pool
+    filters: tuple = ()
+    pools: tuple = ()                   # PoolLabel
+    classes: Any = None
 
 class Router:
     view: Any                           # View
@@ -25,6 +32,7 @@ class Router:
     takes_scorers: bool
     reads_quotas: tuple[str, ...]
     why_no_legs: str
+    takes_filters: bool
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
     @classmethod

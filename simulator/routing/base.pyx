@@ -11,6 +11,16 @@ import numpy as np
 from simulator.core.random_streams import RandomStreams
 
 
+class PoolLabel(msgspec.Struct, frozen=True):
+    """Facts of a pool that are known to its gateway without a report.
+
+    name : of the pool. context_range : prompt tokens for which it is meant, [least, most]; empty: any number.
+    """
+
+    name: str = "default"
+    context_range: tuple = ()
+
+
 class RoutingContext(msgspec.Struct, frozen=True):
     """Inputs of a router.
 
@@ -24,6 +34,9 @@ class RoutingContext(msgspec.Struct, frozen=True):
     draws : simulator.core.draws.Draws to draw from, among equals too, in place of that stream; only for repeating the
         draws of another system. None: the stream.
     scorers : (class, weight, parameters) of each score that a router may add up.
+    filters : (class, parameters) of each filter that a router may put before its scores, in their order.
+    pools : a PoolLabel of each pool, by its index in `ReplicaAccount.pool`; empty: unknown.
+    classes : SLO classes by name; None: unknown.
     prefill_legs : structured array (requests,), `records.REQUEST`, state of prefill legs, for the router that sends
         them; None: whole requests are sent, or decode legs.
     quotas : simulator.routing.parts.quotas.Quota of each pool, for routers with `reads_quotas`; empty: none is given.
@@ -39,6 +52,9 @@ class RoutingContext(msgspec.Struct, frozen=True):
     draws: Draws | None = None
     prefill_legs: Any = None
     quotas: tuple = ()
+    filters: tuple = ()
+    pools: tuple = ()
+    classes: Any = None
 
 
 cdef class Router:
@@ -51,6 +67,7 @@ cdef class Router:
     takes_scorers = False               # it adds up `RoutingContext.scorers`
     reads_quotas = ()                   # keys of pools that it reads: weight, rpm, tpm
     why_no_legs = ""                    # why it cannot choose replicas for one leg of a request; "": it can
+    takes_filters = False               # it chooses among replicas that `RoutingContext.filters` keep
     turns_away = False                  # a request without a replica for its prompt gets none for the whole request
 
     @staticmethod

@@ -59,25 +59,33 @@ def context_of(view: View, requests: Workload, scorers: Iterable = (), **options
     return RoutingContext(view=view, workload=requests, content=Content(requests), scorers=tuple(scorers), **options)
 
 
-def router_of(name, view, requests=None, scorers=(), seed=0, draws=None, **parameters):
+def router_of(name, view, requests=None, scorers=(), filters=(), draws=None, **parameters):
     """Return a router by name.
 
-    scorers : (name, weight, parameters as dict). draws : words to draw; None: its own. parameters : of
-        the router, and `quotas`, the Quota of each pool.
+    scorers : (name, weight, parameters as dict). filters : (name, parameters as dict). draws : words to draw; None:
+        its own. parameters : keys of the router, `seed`, and `quotas`, the Quota of each pool.
     """
+    seed = parameters.pop("seed", 0)
     requests = requests or workload([100] * 10)
     chosen = [(registry.load("scorer", each), weight, _parameters("scorer", each, keys))
               for each, weight, keys in scorers]
     given = None if draws is None else Draws.replaying(draws)
+    first = tuple((registry.load("filter", each), _parameters("filter", each, keys)) for each, keys in filters)
     quotas = tuple(parameters.pop("quotas", ()))
-    context = context_of(view, requests, chosen, seed=seed, draws=given, quotas=quotas)
+    context = context_of(view, requests, chosen, seed=seed, draws=given, filters=first, quotas=quotas)
     return registry.load("router", name)(_parameters("router", name, parameters), context)
 
 
-def scorer_of(name, view, requests=None, **parameters):
-    """Return a scorer by name."""
-    context = context_of(view, requests or workload([100] * 10))
+def scorer_of(name, view, requests=None, pools=(), **parameters):
+    """Return a scorer by name; `pools` : PoolLabel of each pool."""
+    context = context_of(view, requests or workload([100] * 10), pools=tuple(pools))
     return registry.load("scorer", name)(_parameters("scorer", name, parameters), context)
+
+
+def filter_of(name, view, requests=None, options=None, **parameters):
+    """Return a filter by name; `options` : fields of the RoutingContext."""
+    context = context_of(view, requests or workload([100] * 10), **(options or {}))
+    return registry.load("filter", name)(_parameters("filter", name, parameters), context)
 
 
 def _parameters(kind, name, keys):

@@ -193,8 +193,13 @@ def _for_whole_requests(cluster):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
             policy.pop(key, None)
     unsettled = ("mode", *USUAL) if routing.get("policy") == "llumnix" else ()      # not every mode has every metric
-    for key in unsettled if routing.get("policy") == "weighted" else (*unsettled, "scorers"):
+    for key in unsettled if routing.get("policy") == "weighted" else (*unsettled, "scorers", "filters"):
         routing.pop(key, None)
+    routing.pop("like", None)                       # it goes with one policy
+    for scorer in routing.get("scorers", ()):
+        scorer.pop("value_range", None)             # two ordered numbers
+    if {each["name"] for each in routing.get("filters", ())} & {"label-selector", "utilization"}:
+        routing.pop("filters")                      # they need pools, or one of several keys
     for composed in routing.get("infer_types", ()):
         composed["infer_type"] = "neutral"
     return routing
@@ -316,7 +321,8 @@ def test_scorers_are_written_with_their_keys(load):
     experiment = load('cluster.routing={policy = "weighted", scorers = [{name = "prefix-affinity", weight = 3}]}')
     assert [(scorer.name, scorer.weight) for scorer in experiment.cluster.routing.scorers] == [("prefix-affinity", 3.0)]
     assert tomli.loads(resolved_toml(experiment))["cluster"]["routing"]["scorers"] == [
-        {"name": "prefix-affinity", "weight": 3.0, "capacity_blocks": 10_000, "max_blocks": 2**31 - 1}]
+        {"name": "prefix-affinity", "weight": 3.0, "capacity_blocks": 10_000, "max_blocks": 2**31 - 1,
+         "block_tokens": 0, "length_weight": 0.0, "scale_tokens": 8192}]
 
 
 def test_every_default_stands_in_the_resolved_toml(load):

@@ -52,6 +52,15 @@ def test_a_router_that_answers_a_closed_replica_is_named(folder):
     assert told.startswith('"wild_answers:Routes", raised BadAnswer') and told.endswith("found 1")
 
 
+@pytest.mark.parametrize("answer", [-2, 4])
+def test_a_filter_that_keeps_more_than_there_are_is_named(folder, answer):
+    routing = {"policy": "weighted", "filters": [{"name": "wild_answers:Keeps", "answer": answer}]}
+
+    assert refusal(folder, {"cluster.routing": routing}) == (
+        '"wild_answers:Keeps", raised BadAnswer: Keeps.keep: expected 0 to 3, the number of candidates, '
+        f"found {answer}")
+
+
 def test_admission_that_answers_neither_yes_nor_no_is_named(folder):
     assert refusal(folder, {"cluster.admission.policy": "wild_answers:Admits", "cluster.admission.answer": 2}) == (
         '"wild_answers:Admits", raised BadAnswer: Admits.admit: expected 0 or 1, found 2')

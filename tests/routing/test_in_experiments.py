@@ -48,6 +48,9 @@ POLICIES = {
     "weighted, all scorers": 'policy = "weighted"\nscorers = [' + ", ".join(
         f'{{name = "{name}", weight = 1.0}}' for name in sorted(registry.KINDS["scorer"].entries)) + "]",
     "weighted_random": 'policy = "weighted_random"',
+    "weighted, filters": 'policy = "weighted"\nfilters = [{name = "prefix-affinity"}, {name = "session-affinity"}, '
+                         '{name = "slo-headroom-tier"}, {name = "utilization", max_kv_usage = 0.9, '
+                         'fallback_on_empty = true}, {name = "utilization-detector"}, {name = "concurrency-detector"}]',
     "MostFree": 'policy = "my_lab:MostFree"',
     "ShortContext": 'policy = "weighted"\nscorers = [{name = "my_lab:ShortContext", weight = 2.0}]',
 }

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from routing.faces import scorer_of, tell, view_of, workload
+from simulator.routing.base import PoolLabel
 
 CLOSED = float("nan")
 BY_LOAD = [     # name, parameters, what replicas say, scores
@@ -181,3 +182,58 @@ def test_levels_that_change_are_seen():
     tell(view, waiting=[3, 2, 1])
 
     np.testing.assert_array_equal(scorer.scores(0, 0), [0, 0.5, 1])
+
+
+@pytest.mark.parametrize(("tokens", "meant", "score"), [
+    (1000, (0, 2048), 0.81417), (1000, (0, 131_072), 0.54313), (9000, (0, 8192), 0.16593), (9000, (0, 2048), 0.03773),
+    (1000, (1000, 1000), 1.0), (500, (1000, 2000), 0.2), (1000, (), 0.5)])
+def test_context_length_prefers_narrow_ranges_that_hold_the_prompt(tokens, meant, score):
+    # examples of llm-d-router's rule; 500 tokens below the range: 0.3 / 1.5
+    scorer = scorer_of("context-length", view_of(2, pool=[0, 1]), workload([tokens]),
+                       pools=[PoolLabel("a"), PoolLabel("b", meant)])
+
+    assert scorer.scores(0, 0).tolist() == pytest.approx([0.5, score], abs=1e-5)
+
+
+def test_prefix_affinity_may_count_the_length_of_the_prefix():
+    # 100 of 200 blocks of 64: l = (6400 / 8192)^2 = 0.61035; (0.61035 + 0.5) / 2 = 0.55518
+    requests = workload([[("doc", 6400), ("", 6400)], [("doc", 6400), ("", 6400)]])
+    scorer = scorer_of("prefix-affinity", view_of(2), requests, block_tokens=64, length_weight=0.5)
+    scorer.note_sent(0, 1, 0)
+
+    assert scorer.scores(1, 0).tolist() == pytest.approx([0, 0.55518], abs=1e-5)
+
+
+def test_prefix_affinity_counts_whole_blocks_of_its_own_size():
+    requests = workload([[("doc", 96), ("", 32)]] * 2)       # 96 of 128 tokens: 6 of 8 blocks of 16, 1 of 2 of 64
+    for block_tokens, share in ((0, 0.75), (64, 0.5)):
+        scorer = scorer_of("prefix-affinity", view_of(1), requests, block_tokens=block_tokens)
+        scorer.note_sent(0, 0, 0)
+        assert scorer.scores(1, 0).tolist() == [share]
+
+
+@pytest.mark.parametrize(("keys", "scores"), [
+    ({}, [1, 0.5, 0, 0]), ({"prefer": "higher"}, [0, 0.5, 1, 0]), ({"value_range": [0.0, 4.0]}, [0.5, 0.25, 0, 0]),
+    ({"value_range": [3.0, 4.0], "prefer": "higher"}, [0, 0, 1, 0])])
+def test_endpoint_attribute_ranks_between_extremes_or_given_bounds(keys, scores):
+    view = view_of(4, running=[2, 3, 4, 0], num_blocks=[9, 9, 9, 0])        # the last never reported
+
+    assert scorer_of("endpoint-attribute", view, attribute="running", **keys).scores(0, 0).tolist() == scores
+
+
+def test_endpoint_attribute_of_equal_replicas_is_1():
+    scorer = scorer_of("endpoint-attribute", view_of(in_flight=3), attribute="in_flight")
+
+    assert scorer.scores(0, 0).tolist() == [1, 1, 1]
+
+
+def test_latency_headroom_may_leave_all_to_idle_replicas():
+    # TTFT: 20, 40 and 30 ms of 10: all miss; the first has requests in flight
+    view = view_of(waiting_prefill_tokens=[1900, 3900, 2900], in_flight=[1, 0, 0])
+    prices = {"base_us": 0.0, "per_sequence_us": 0.0, "per_prefill_token_us": 10.0, "ttft_weight": 1.0,
+              "tpot_weight": 0.0, "prefer_idle": True}
+
+    assert scorer_of("latency-headroom", view, ttft_slo_ms=10.0, **prices).scores(0, 0).tolist() == [0, 0, 0.5]
+    assert scorer_of("latency-headroom", view, ttft_slo_ms=25.0, **prices).scores(0, 0).tolist() == [1, 0, 0.5]
+    tell(view, in_flight=1)
+    assert scorer_of("latency-headroom", view, ttft_slo_ms=10.0, **prices).scores(0, 0).tolist() == [0.5, 0, 0.25]

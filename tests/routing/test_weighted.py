@@ -122,3 +122,12 @@ def test_scores_kept_up_to_date_are_those_computed_anew(history):
         tell(anew, waiting=waiting, in_flight=in_flight, is_routable=is_routable)
 
         np.testing.assert_array_equal(router.scores(0, 0), router_of("weighted", anew, scorers=scorers).scores(0, 0))
+
+
+def test_ties_may_go_to_the_lowest_number():
+    view = view_of(4, waiting=[1, 0, 0, 0])
+    router = router_of("weighted", view, scorers=[("queue-depth", 1.0, {})], ties="number")
+
+    assert {router.choose_replica(row, 0) for row in range(10)} == {1}
+    tell(view, is_routable=0)
+    assert router.choose_replica(0, 0) == -1

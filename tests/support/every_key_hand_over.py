@@ -56,6 +56,9 @@ def _routing(leg):
     weighted = base | {settings: WEIGHTED}
     return {f"{table}.{key}": case for key, case in {
         "policy": acts("round_robin", "least_loaded", **base),
+        "like": acts(ABSENT, "llm-d-default", **base),
+        "filters[].name": acts("session-affinity", "utilization-detector", **weighted | {
+            settings: WEIGHTED | {"filters": [{}]}}),
         "scorers[].name": acts("queue-depth", "kv-utilization", **weighted),
         "scorers[].weight": acts(0.1, 90.0, **weighted),
         "snapshot_refresh_interval_s": acts(0.0, 9.0, **weighted),

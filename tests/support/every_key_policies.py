@@ -407,6 +407,17 @@ def scorer(name, **keys):
         scorers=[{"weight": 1.0, **(values[2] if len(values) > 2 else {})}, SECOND])) for key, values in keys.items()})
 
 
+def filters(name, **keys):
+    """Return entries of a filter before the usual scores; beside two values, its other keys."""
+    return of(f"filter:{name}", {key: acts(*values[:2], **SCORED | routing(
+        filters=[values[2] if len(values) > 2 else {}], snapshot_refresh_interval_s=0.02))
+        for key, values in keys.items()})
+
+
+IN_FLIGHT = {"attribute": "in_flight"}
+TIGHT_SLO = {"explore_share": 0.0, "ttft_slo_ms": 3.0, "base_us": 1000.0}
+
+
 def of_media(what, values, settings=None):
     """Return cases of what weighs host memory, disks and shared stores."""
     below = {"disk": "replica", "shared": "cluster"}
@@ -459,17 +470,44 @@ ROUTERS = {
         "fairness_weight": acts(0.0, 10.0), "utilization_weight": acts(0.0, 10.0), "max_load": acts(1.0, 100.0),
         "input_token_weight": acts(0.0, 5.0), "output_token_weight": acts(0.0, 50.0),
         "min_bucket_tokens": acts(1.0, 1e6), "window_s": acts(0.01, 300.0)}),
-    **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random")}),
+    **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random"),
+                           "ties": acts("number", "random")}),
     **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
              ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
+             prefer_idle=(False, True, {"ttft_slo_ms": 1.0}),
              base_us=(100.0, 50_000.0), per_sequence_us=(0.0, 10_000.0), per_prefill_token_us=(0.0, 1000.0)),
     **scorer("load-aware", threshold_requests=(1, 128)),
     **scorer("lora-affinity", rule=("resident", "tiers"), max_loras=(1, 8)),
     **scorer("precise-prefix-cache", if_equal=("one", "half_if_none")),
     **of("scorer:precise-prefix-cache", of_media("weight", (0.0, 1.0), SCORED | routing(
         scorers=[{"weight": 1.0}, SECOND]))),
-    **scorer("prefix-affinity", capacity_blocks=(1, 1000), max_blocks=(1, 1000)),
+    **scorer("prefix-affinity", capacity_blocks=(1, 1000), max_blocks=(1, 1000), block_tokens=(0, 64),
+             length_weight=(0.0, 0.9), scale_tokens=(100, 5000, {"length_weight": 0.9})),
+    **scorer("endpoint-attribute", attribute=("in_flight", "kv_usage"), prefer=("lower", "higher", IN_FLIGHT),
+             value_range=(ABSENT, [0.0, 1.0], IN_FLIGHT)),
+    **filters("concurrency-detector", mode=("requests", "tokens", {"max_concurrency": 1}),
+              max_concurrency=(1, 100), max_tokens=(10, 10**6, {"mode": "tokens"}),
+              headroom=(0.0, 9.0, {"max_concurrency": 1})),
+    **filters("endpoint-attribute", attribute=("in_flight", "running", {"threshold": 1.0}),
+              operator=("<=", ">", {"attribute": "in_flight", "threshold": 1.0}),
+              threshold=(1.0, 100.0, {"attribute": "in_flight"}),
+              fallback_on_empty=(False, True, {"attribute": "in_flight", "threshold": -1.0})),
+    "filter:label-selector.pools": acts(["a"], ["b"], **routing(policy="weighted"), pools=[
+        {"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}]),
+    **filters("prefix-affinity", threshold=(0.1, 1.0), explore_share=(0.0, 0.9), capacity_blocks=(1, 1000),
+              block_tokens=(0, 64), max_ttft_penalty_ms=(0.1, 0.0, {"threshold": 0.1}),
+              peak_prefill_tokens_per_s=(10.0, 1e9, {"threshold": 0.1, "max_ttft_penalty_ms": 1.0})),
+    **filters("session-affinity", ttl_s=(0.001, 300.0)),
+    **filters("slo-headroom-tier", explore_share=(0.0, 1.0, TIGHT_SLO), ttft_slo_ms=(2.0, 500.0, TIGHT_SLO),
+              tpot_slo_ms=(0.02, 500.0, TIGHT_SLO), base_us=(0.0, 2000.0, TIGHT_SLO | {"tpot_slo_ms": 1.5}),
+              per_sequence_us=(0.0, 500.0, TIGHT_SLO | {"tpot_slo_ms": 1.5}),
+              per_prefill_token_us=(0.0, 20.0, TIGHT_SLO)),
+    **filters("utilization", max_active_requests=(1, 100), max_running_requests=(1, 100), max_waiting_requests=(0, 100),
+              max_kv_usage=(0.1, 1.0), fallback_on_empty=(False, True, {"max_active_requests": 1})),
+    **filters("utilization-detector", queue_depth_threshold=(0.5, 5.0, {"kv_usage_threshold": 1.0}),
+              kv_usage_threshold=(0.1, 1.0), headroom=(0.0, 9.0, {"kv_usage_threshold": 0.1}),
+              staleness_s=(0.0, 0.001, {"kv_usage_threshold": 0.1})),
     **scorer("queue-depth", load=("waiting", "effective")),
     **scorer("token-load", threshold_tokens=(10, 4194304)),
 }

@@ -172,6 +172,8 @@ FRONT = {
         "topology__replicas": 1, "cluster__routing__retry_timeout_s": 0.5}),
     "cluster.routing.cache_signal_delay_s": acts(0.0, 0.1, cluster__routing__policy="dynamo"),
     "cluster.routing.latency_s": acts(0.0, 0.01),
+    "cluster.routing.like": acts(ABSENT, "llm-d-default"),
+    "cluster.routing.filters[].name": acts("session-affinity", "prefix-affinity", cluster__routing__policy="weighted"),
     "cluster.routing.scorers[].name": acts("queue-depth", "session-affinity", cluster__routing__policy="weighted",
                                            cluster__routing__scorers=[{"weight": 1.0}]),
     "cluster.routing.scorers[].weight": acts(0.01, 100.0, cluster__routing__policy="weighted",
@@ -260,6 +262,8 @@ POOLS = {
     "pools[].rpm": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
         {"name": "a"}, {"name": "b", "rpm": 1.0}]),
     "pools[].tpm": acts(10.0, 1e6, cluster__routing__policy="litellm_usage", pools=[{"name": "a"}, {"name": "b"}]),
+    "pools[].context_range": acts([0, 80], [100, 200], pools=[{"name": "a"}, {"name": "b"}], cluster__routing={
+        "policy": "weighted", "scorers": [{"name": "context-length", "weight": 1.0}]}),
     "pools[].cost_per_hour": acts(0.0, 3.0, **TWO_POOLS),
 }
 TIERS = {"kv_tiers__cpu_gib": 0.0005, "kv_tiers__kv_bytes_per_token": 1000.0, "kv_tiers__d2h_gb_per_s": 0.01,

@@ -84,6 +84,10 @@ CASES = (
     {"engine.scheduler": "blis", "kv_tiers": {"protocol": "blis_mirror", "cpu_blocks": 60}},
     transfer("blis"), {"engine.scheduler": "split_wise"},
     {"cluster.routing": {"policy": "random", "scorers": [{"name": "queue-depth", "weight": 1.0}]}},
+    {"pools": [{"name": "a", "context_range": [0, 100]}]},
+    {"cluster.routing": {"policy": "random", "filters": [{"name": "session-affinity"}]}},
+    *(NIXL | {f"cluster.disaggregation.{leg}": {"policy": "random", "filters": [{"name": "session-affinity"}]}}
+      for leg in ("prefill", "decode")),
     *(NIXL | {f"cluster.disaggregation.{leg}": {"policy": "random", "scorers": [
         {"name": "queue-depth", "weight": 1.0}]}} for leg in ("prefill", "decode")),
     *(transfer("sglang") | {"engine.scheduler": "sglang", f"engine.{key}": value} for key, value in (

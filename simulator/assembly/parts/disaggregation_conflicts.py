@@ -3,7 +3,7 @@ from simulator import registry
 from simulator.assembly.parts import features as used
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Feature, Place, table_at, without
-from simulator.config.scorers import scorers_without_use
+from simulator.config.scorers import filters_without_use, scorers_without_use
 
 LEGS = ("prefill", "decode")
 NOBODY_ASKS = "a decode replica does not request KV: KV is sent to it"
@@ -191,8 +191,8 @@ OF_LAYER_GROUPS = (
              "KV transfer together with a KV tier is not built for layers of several kinds"),
 )
 CONFLICTS = (
-    *OF_ROUTING, *(scorers_without_use(table) for table in ROUTERS[1:]), *map(_whole_only, ROUTERS), *OF_PROTOCOLS,
-    *OF_SCHEDULERS,
+    *OF_ROUTING, *(scorers_without_use(table) for table in ROUTERS[1:]),
+    *(filters_without_use(table) for table in ROUTERS[1:]), *map(_whole_only, ROUTERS), *OF_PROTOCOLS, *OF_SCHEDULERS,
     *(Conflict(feature, used.ADAPTIVE, why) for feature, why in OF_ADAPTIVE), *OF_LAYER_GROUPS,
     *(Conflict(used.KV_TRANSFER, ranks, used.UNMOVED_RANKS) for ranks in (has.SHARED_CONTEXT, has.DIVIDED_PROMPTS)),
     Agreement(used.BLOCKS, _move_blocks, "pools between which KV is transferred", "blocks are moved unchanged"))

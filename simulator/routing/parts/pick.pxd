@@ -59,6 +59,16 @@ cdef inline int32_t pick_highest(const double* scores, int32_t count, Draws draw
     return -1
 
 
+cdef inline int32_t first_highest(const double* scores, int32_t count) noexcept nogil:
+    """The first index of the highest score; -1 if all are -infinity."""
+    cdef double best = highest(scores, count)
+    cdef int32_t i
+    for i in range(count):
+        if scores[i] == best and best > -INFINITY:
+            return i
+    return -1
+
+
 cdef inline int32_t pick_in_proportion(const double* scores, int32_t count, Draws draws) noexcept nogil:
     """An index drawn with a chance in proportion to its score, -infinity: never; uniform if all others are 0."""
     cdef double total = 0.0, left

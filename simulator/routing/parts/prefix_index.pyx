@@ -30,12 +30,14 @@ cdef class PrefixIndex:
     context : simulator.routing.base.RoutingContext: workload, content, block size and replicas.
     capacity : blocks per replica.
     counts_rest : the tokens behind the last whole block of a prompt are a block, too, which matches as a whole.
+    block_tokens : tokens per block; 0: the block size of the context.
     """
 
-    def __cinit__(self, context, int32_t capacity, bint counts_rest=False):
+    def __cinit__(self, context, int32_t capacity, bint counts_rest=False, int32_t block_tokens=0):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
-        self.capacity, self.block_size, self._counts_rest = capacity, context.block_size, counts_rest
+        self.capacity, self.block_size = capacity, block_tokens or context.block_size
+        self._counts_rest = counts_rest
         self._num_replicas = context.view.num_replicas
         self._content, self._owner, self._row = context.content, context.workload, -1
         self._requests = &requests[0] if len(requests) else NULL

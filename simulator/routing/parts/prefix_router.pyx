@@ -10,6 +10,8 @@ from simulator.routing.parts.pick cimport pick_highest
 
 Capacity = Annotated[int, Meta(ge=1, le=2**30, description=(
     "blocks that the router remembers of each replica, the latest sent there"))]
+BlockTokens = Annotated[int, Meta(ge=0, le=2**20, description=(
+    "tokens of a remembered block; llm-d: 64 at least, whatever the block of the engine; 0: the block of the engine"))]
 
 
 cdef class PrefixRouter(Router):

@@ -119,7 +119,7 @@ cdef class LoraAffinity(Scorer):
                 continue
             it = self._of(i, adapter)
             is_held = self.view.holds_adapter(i, adapter, now_ns) if self._asks_replicas else it.is_held
-            is_anywhere = is_anywhere or (is_held and self.view.accounts[i].is_routable)
+            is_anywhere = is_anywhere or (is_held and self.takes_part(i))
             if not self._has_tiers:
                 self.values[i] = 1.0 if is_held else 0.0
             elif it.in_flight > 0:

@@ -2,7 +2,7 @@
 
 A scorer fills `scores`; `weighted` clamps them to 0 .. 1, weighs them and adds them up.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.domain.request cimport Demand, Request
 from simulator.kv.content cimport Content
@@ -16,6 +16,7 @@ cdef class Scorer:
     cdef readonly bint is_per_request   # scores depend on the request; otherwise on the replicas alone, and change only
                                         # when they do. Set in __init__
     cdef double* values                 # [num_replicas] the scores; of closed replicas: anything
+    cdef const int8_t* kept             # [num_replicas] the filters before the scorers kept it; NULL: they kept all
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef Content content                # of prompts: hashes of blocks
@@ -25,8 +26,13 @@ cdef class Scorer:
     cdef int note(self, int32_t replica, bint is_open) except -1 nogil
 
     # Update `values` for request `row`. Returns 0 if all would be 0, and need not be written.
-    # Without is_per_request, called only after something changed, and of no request in particular.
+    # Without is_per_request, called only after something changed or where filters may keep others than before, and of
+    # no request in particular.
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # Whether a replica is a candidate: scores that compare replicas compare candidates alone.
+    cdef inline bint takes_part(self, int32_t replica) noexcept nogil:
+        return self.view.accounts[replica].is_routable and (self.kept == NULL or self.kept[replica])
 
     # Notifications, as for routers.
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
@@ -41,3 +47,6 @@ cdef class LowestBest(Scorer):
     cdef double _most, _width           # for which `values` were computed: the highest level, and less the lowest
 
     cdef double level(self, int32_t replica) noexcept nogil
+
+    # The highest and the lowest level of a candidate; -infinity and infinity if there is none.
+    cdef void find_extremes(self, double* most, double* least) noexcept nogil

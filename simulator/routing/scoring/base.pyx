@@ -105,9 +105,23 @@ cdef class LowestBest(Scorer):
             self.values[replica] = (self._most - level) / self._width
         return 0
 
-    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef double most = -self.highs.least(), width = most - self.lows.least()
+    cdef void find_extremes(self, double* most, double* least) noexcept nogil:
+        cdef double level
         cdef int32_t i
+        most[0], least[0] = -self.highs.least(), self.lows.least()
+        if self.kept == NULL:
+            return
+        most[0], least[0] = -INFINITY, INFINITY
+        for i in range(self.num_replicas):
+            if self.kept[i]:
+                level = self.lows.get(i)
+                most[0], least[0] = max(most[0], level), min(least[0], level)
+
+    cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef double most, least, width
+        cdef int32_t i
+        self.find_extremes(&most, &least)
+        width = most - least
         if width == self._width and most == self._most:         # `note` has done it all
             return 1
         self._most, self._width = most, width

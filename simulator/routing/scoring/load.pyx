@@ -204,8 +204,9 @@ cdef class ActiveRequests(LowestBest):
         return self.view.accounts[replica].in_flight
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef double most = -self.highs.least(), level
+        cdef double most, least, level
         cdef int32_t i
+        self.find_extremes(&most, &least)
         for i in range(self.num_replicas):
             level = self.lows.get(i)
             self.values[i] = 1.0 if level <= self._idle else (most - level) / most * self._max_busy

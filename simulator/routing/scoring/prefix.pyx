@@ -15,7 +15,7 @@ from simulator.routing.parts.prefix_index cimport PrefixIndex
 from simulator.routing.scoring.base cimport Scorer
 from simulator.signals.media cimport DEVICE, DISK, HOST, NUM_MEDIA, SHARED
 
-from simulator.routing.parts.prefix_router import Capacity
+from simulator.routing.parts.prefix_router import BlockTokens, Capacity
 
 
 TierWeight = Annotated[float, Meta(ge=0, le=1)]
@@ -24,13 +24,20 @@ TierWeight = Annotated[float, Meta(ge=0, le=1)]
 class PrefixAffinityParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Score the share of the prompt that was sent to the replica before.
 
-    Leading whole blocks of the prompt that the router remembers / whole blocks of the prompt.
-    Source: BLIS's prefix-affinity (10,000 blocks a replica), llm-d's prefix-cache-scorer (31,250).
+    r = leading whole blocks of the prompt that the router remembers / whole blocks of the prompt; with a length_weight
+    w, the score is w l + (1 - w) r, l = min(1, remembered tokens / scale_tokens)^2.
+    Source: BLIS's prefix-affinity (10,000 blocks a replica), llm-d's prefix-cache-scorer (31,250; w and its scale in
+    llm-d-router ebab6879).
     """
 
     capacity_blocks: Capacity = 10_000
     max_blocks: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
         "blocks of a prompt that are looked at; llm-d: 256"))] = 2**31 - 1
+    block_tokens: BlockTokens = 0
+    length_weight: Annotated[float, Meta(ge=0, le=1, description=(
+        "weight of the length of the remembered prefix, against its share of the prompt"))] = 0.0
+    scale_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description=(
+        "with length_weight: remembered tokens that are worth 1"))] = 8192
 
 
 @cython.final
@@ -42,6 +49,7 @@ cdef class PrefixAffinity(Scorer):
     cdef PrefixIndex _index
     cdef int32_t* _matched
     cdef int32_t _max_blocks
+    cdef double _length_weight, _scale_tokens
 
     def __cinit__(self, parameters, context):
         self._matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
@@ -49,8 +57,9 @@ cdef class PrefixAffinity(Scorer):
             raise MemoryError()
 
     def __init__(self, parameters, context):
-        self._index = PrefixIndex(context, parameters.capacity_blocks)
+        self._index = PrefixIndex(context, parameters.capacity_blocks, block_tokens=parameters.block_tokens)
         self._max_blocks = parameters.max_blocks
+        self._length_weight, self._scale_tokens = parameters.length_weight, parameters.scale_tokens
         self.is_per_request = True
 
     def __dealloc__(self):
@@ -58,10 +67,15 @@ cdef class PrefixAffinity(Scorer):
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t num_blocks = min(self._index.num_blocks(row), self._max_blocks), i
+        cdef double length
         if self._index.match(row, self._matched) == 0:
             return 0
         for i in range(self.num_replicas):
             self.values[i] = <double>min(self._matched[i], num_blocks) / num_blocks
+        if self._length_weight > 0:
+            for i in range(self.num_replicas):
+                length = min(1.0, min(self._matched[i], num_blocks) * self._index.block_size / self._scale_tokens)
+                self.values[i] = self._length_weight * length * length + (1.0 - self._length_weight) * self.values[i]
         return 1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
@@ -132,7 +146,7 @@ cdef class PrecisePrefixCache(Scorer):
         cdef int32_t i
         self._count(row, now_ns)
         for i in range(self.num_replicas):
-            if not self.view.accounts[i].is_routable:
+            if not self.takes_part(i):
                 self._cached[i] = NAN
         least, most = lowest(self._cached, self.num_replicas), highest(self._cached, self.num_replicas)
         for i in range(self.num_replicas):
@@ -190,7 +204,7 @@ cdef class NoHitLru(Scorer):
         cdef int32_t num_open = 0, rank = 0, i
         cdef bint is_warm = False
         for i in range(self.num_replicas):
-            if self.view.accounts[i].is_routable:
+            if self.takes_part(i):
                 num_open += 1
                 is_warm = is_warm or cached[i] > 0
         self._cold_row = -1 if is_warm else row
@@ -208,8 +222,8 @@ cdef class NoHitLru(Scorer):
         return 1
 
     cdef int32_t _place(self, int32_t replica, int32_t rank, int32_t num_open) noexcept nogil:
-        """Score the replica that has this rank if it is open; return the next rank."""
-        if not self.view.accounts[replica].is_routable:
+        """Score the replica that has this rank if it is a candidate; return the next rank."""
+        if not self.takes_part(replica):
             return rank
         self.values[replica] = 1.0 - <double>rank / (num_open - 1)
         return rank + 1

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from simulator.admission.base cimport Admission
 from simulator.admission.saturation.base cimport SaturationDetector
 from simulator.routing.base cimport Router
+from simulator.routing.filters.base cimport Filter
 from simulator.routing.rescheduling.base cimport Rescheduler, Selection
 
 import msgspec
@@ -24,6 +25,17 @@ cdef class Routes(Router):
         self._answer = parameters.answer
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        return self._answer
+
+
+cdef class Keeps(Filter):
+    Parameters = Answers
+    cdef int32_t _answer
+
+    def __init__(self, parameters, context):
+        self._answer = parameters.answer
+
+    cdef int32_t keep(self, int32_t row, int32_t* candidates, int32_t count, int64_t now_ns) except -1 nogil:
         return self._answer
 
 
