@@ -51,6 +51,19 @@ def test_cache_aware_needs_a_share_of_the_prompt(threshold, otherwise, expected)
     assert router.choose_replica(1, 0) == expected
 
 
+@pytest.mark.parametrize(("shared_tokens", "in_flight", "expected"), [
+    (400, [3, 1], 0),       # 40 % of the prompt match; 3 - 1 <= 64
+    (256, [3, 1], 1),       # 26 % do, which is not above 30 %: the least loaded, though its tree is the larger one
+])
+def test_cache_aware_goes_by_load_below_the_threshold(shared_tokens, in_flight, expected):
+    requests = workload([1600, [("sys", 1000)], [("sys", shared_tokens), ("", 1000 - shared_tokens)]])
+    router = router_of("cache_aware", view_of(in_flight=in_flight, num_replicas=2), requests)
+    router.note_sent(0, 1, 0)
+    router.note_sent(1, 0, 0)
+
+    assert router.choose_replica(2, 0) == expected
+
+
 @pytest.mark.parametrize(("in_flight", "expected"), [
     ([5, 4, 3], 0),     # mean 4, deviation 0.82: 5 > 4.82 is too busy ...
     ([4, 4, 4], 0),     # all equal: the one that has the prefix

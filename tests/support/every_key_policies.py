@@ -397,7 +397,7 @@ ROUTERS = {
     **of("router:cache_aware", {
         "balance_abs_threshold": acts(0, 64, cluster__routing__balance_rel_threshold=1.0, **SLOW),
         "balance_rel_threshold": acts(1.0, 100.0, cluster__routing__balance_abs_threshold=1, **SLOW),
-        "cache_threshold": acts(0.1, 0.9), "otherwise": acts("smallest_tree", "least_loaded"),
+        "cache_threshold": acts(0.1, 0.9), "otherwise": acts("least_loaded", "smallest_tree"),
         "capacity_blocks": acts(4, 1000)}),
     **of("router:consistent_hash", {
         "key": acts("session", "tenant"), "prefix_tokens": acts(16, 256, cluster__routing__key="prompt"),
