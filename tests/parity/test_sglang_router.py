@@ -2,7 +2,6 @@
 
 SGLang matches characters: each character is a block of one token here. Ties may be broken in any way.
 """
-import os
 from itertools import pairwise
 
 import pytest
@@ -23,7 +22,8 @@ def pieces(texts):
     ordered = sorted(set(texts))
     cuts = {text: {len(text)} for text in ordered}
     for text, following in pairwise(ordered):
-        common[text] = len(os.path.commonprefix([text, following]))
+        differing = (i for i, (a, b) in enumerate(zip(text, following, strict=False)) if a != b)
+        common[text] = next(differing, min(len(text), len(following)))
     for i, text in enumerate(ordered):
         for step in (1, -1):
             least, k = len(text), i
