@@ -24,6 +24,8 @@ def workload(prompts: Sequence, **columns) -> Workload:
     pieces = [[("", prompt)] if isinstance(prompt, int) else prompt for prompt in prompts]
     requests = np.zeros(count, records.REQUEST)
     requests["arrival_ns"] = np.arange(count) * 10**9
+    for field in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
+        requests[field] = -1
     requests["prompt_tokens"] = [sum(tokens for _, tokens in each) for each in pieces]
     demands = np.zeros(count, records.DEMAND)
     for field in OPTIONAL:

@@ -8,9 +8,13 @@ from routing.faces import router_of, workload
 
 NUM_REPLICAS, NUM_ROWS = 37, 12
 FIELDS = {"waiting_prefill_tokens": 16, "running_prefill_tokens": 8, "used_blocks": 1, "in_flight": 1}
-ROUTERS = [("dynamo", {}), ("dynamo", {"overlap": "approximate"}), ("dynamo", {"request_weight": 2.5}),
-           ("dynamo", {"overlap_credit": 0.0}), ("dynamo", {"prefill_weight": 0.0, "overlap_credit": 0.7}),
-           ("dynamo", {"prefill_weight": 0.3}), ("kvaware", {"threshold_tokens": 130}),
+REPORTED = {"load": "replicas"}
+ROUTERS = [("dynamo", REPORTED), ("dynamo", {"overlap": "approximate"} | REPORTED),
+           ("dynamo", {"request_weight": 2.5} | REPORTED), ("dynamo", {"overlap_credit": 0.0} | REPORTED),
+           ("dynamo", {"prefill_weight": 0.0, "overlap_credit": 0.7} | REPORTED),
+           ("dynamo", {"prefill_weight": 0.3} | REPORTED), ("dynamo", {}), ("dynamo", {"overlap": "approximate"}),
+           ("dynamo", {"request_weight": 2.5, "credit_decay": 1.0}),
+           ("dynamo", {"active_prefill_tokens_threshold": 250.0}), ("kvaware", {"threshold_tokens": 130}),
            ("kvaware", {"threshold_tokens": 0, "rate_window_s": 2.0})]
 
 

@@ -92,7 +92,7 @@ def test_dynamo_goes_by_what_caches_say(filled_view):
     # 160 tokens: 10 blocks; 10 - 10 + 10 - 10 + 12 held; 10 + 10 + 0 held
     view = filled_view(2, {(0, 0): 10})
     tell(view, used_blocks=[12, 0])
-    router = router_of("dynamo", view, workload([160]))
+    router = router_of("dynamo", view, workload([160]), load="replicas")
 
     assert router.scores(0, 0).tolist() == [-12, -20]
 

@@ -51,6 +51,19 @@ def test_cache_aware_needs_a_share_of_the_prompt(threshold, otherwise, expected)
     assert router.choose_replica(1, 0) == expected
 
 
+@pytest.mark.parametrize(("shared_tokens", "in_flight", "expected"), [
+    (400, [3, 1], 0),       # 40 % of the prompt match; 3 - 1 <= 64
+    (256, [3, 1], 1),       # 26 % do, which is not above 30 %: the least loaded, though its tree is the larger one
+])
+def test_cache_aware_goes_by_load_below_the_threshold(shared_tokens, in_flight, expected):
+    requests = workload([1600, [("sys", 1000)], [("sys", shared_tokens), ("", 1000 - shared_tokens)]])
+    router = router_of("cache_aware", view_of(in_flight=in_flight, num_replicas=2), requests)
+    router.note_sent(0, 1, 0)
+    router.note_sent(1, 0, 0)
+
+    assert router.choose_replica(2, 0) == expected
+
+
 @pytest.mark.parametrize(("in_flight", "expected"), [
     ([5, 4, 3], 0),     # mean 4, deviation 0.82: 5 > 4.82 is too busy ...
     ([4, 4, 4], 0),     # all equal: the one that has the prefix
@@ -118,7 +131,7 @@ def test_dynamo_adds_prefill_that_is_left_and_blocks_that_are_held():
     # prompt 200 tokens = 12.5 blocks; (0 + 160 + 200) / 16 = 22.5 less 10 cached, 5 + 13 - 10 held: 20.5;
     # 200 / 16 + 20 + 13 = 45.5; (32 + 200) / 16 + 0 + 13 = 27.5
     view = view_of(waiting_prefill_tokens=[0, 0, 32], running_prefill_tokens=[160, 0, 0], used_blocks=[5, 20, 0])
-    router = router_of("dynamo", view, SYSTEM, overlap="approximate")
+    router = router_of("dynamo", view, SYSTEM, overlap="approximate", load="replicas")
     router.note_sent(0, 0, 0)
 
     assert router.scores(1, 0).tolist() == [-20.5, -45.5, -27.5]
@@ -128,7 +141,7 @@ def test_dynamo_adds_prefill_that_is_left_and_blocks_that_are_held():
 def test_dynamo_weighs_its_terms():
     # 2 x max(0, 12.5 - 3 x 10) + (13 - 10) + 0.5 x 4
     router = router_of("dynamo", view_of(1, in_flight=[4]), SYSTEM, overlap="approximate", prefill_weight=2.0,
-                       overlap_credit=3.0, request_weight=0.5)
+                       overlap_credit=3.0, request_weight=0.5, load="replicas")
     router.note_sent(0, 0, 0)
 
     assert router.scores(1, 0).tolist() == [-5.0]
@@ -136,7 +149,7 @@ def test_dynamo_weighs_its_terms():
 
 def test_dynamo_with_a_temperature_draws_by_softmax():
     # costs 25.5, 30.5 and 35.5 + ...: distances 0, 1/2 and 1 of the width; T = 1: 1, e^-0.5, e^-1 over 1.9744
-    router = router_of("dynamo", view_of(used_blocks=[0, 5, 10]), SYSTEM, temperature=1.0)
+    router = router_of("dynamo", view_of(used_blocks=[0, 5, 10]), SYSTEM, temperature=1.0, load="replicas")
 
     found = Counter(router.choose_replica(1, 0) for _ in range(10_000))
 
@@ -145,7 +158,7 @@ def test_dynamo_with_a_temperature_draws_by_softmax():
 
 
 def test_dynamo_without_a_temperature_takes_any_of_the_least():
-    router = router_of("dynamo", view_of(used_blocks=[5, 0, 0]), SYSTEM)
+    router = router_of("dynamo", view_of(used_blocks=[5, 0, 0]), SYSTEM, load="replicas")
 
     assert {router.choose_replica(1, 0) for _ in range(50)} == {1, 2}
 

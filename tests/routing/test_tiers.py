@@ -28,9 +28,17 @@ def view_with(compiled):
 def test_dynamo_credits_blocks_by_where_they_are(view_with):
     # Replica 0: 12.5 - (1 x 2 + 0.75 x 4 + 0.25 x 4 + 0.5 x 6) + (13 - 2) = 14.5; 1: 12.5 - 0.75 x 10 + 13 = 18.
     view = view_with(in_turn=[[2, 0], [4, 10], [4, 0], [6, 0]])
-    router = router_of("dynamo", view, REQUESTS, shared_credit=0.5)
+    router = router_of("dynamo", view, REQUESTS, shared_credit=0.5, load="replicas")
     assert router.scores(0, 0).tolist() == [-14.5, -18.0]
     assert view.asked == [(0b1110, None)]
+
+
+def test_dynamo_counts_no_prefill_of_blocks_in_tiers(view_with):
+    # 200 tokens, 16 blocks in the cache and in tiers: 200 is less than 256; replica 1 has 10: 40 tokens are left.
+    router = router_of("dynamo", view_with(in_turn=[[2, 0], [4, 10], [4, 0], [6, 0]]), REQUESTS, shared_credit=0.5)
+    router.note_sent(0, 0, 0)
+    router.note_sent(1, 1, 0)
+    assert [tokens for tokens, _ in router.account.loads()] == [0, 40]
 
 
 def test_dynamo_asks_for_what_it_credits(view_with):
@@ -120,7 +128,7 @@ def test_a_prompt_in_host_memory_and_a_part_on_an_accelerator(lead):
 def scores_of(context, row, now_ns):
     if row < 3:
         return None
-    routers = {"dynamo": {}, "kvaware": {"threshold_tokens": 40}}
+    routers = {"dynamo": {"load": "replicas"}, "kvaware": {"threshold_tokens": 40}}
     found = {name: kind(kind.Parameters(**keys), context).scores(row, now_ns).tolist()
              for name, keys in routers.items() for kind in [registry.load("router", name)]}
     kind = registry.load("scorer", "precise-prefix-cache")
@@ -238,5 +246,5 @@ def test_histories_are_loaded_where_the_router_sees_host_memory():
     config = Path(__file__).parents[2] / "configs" / "tier_routing.toml"
     seen, unseen = (simulator.run(config, {"cluster.routing.host_credit": credit}) for credit in (0.75, 0.0))
     assert seen.requests["loaded_tokens"].sum() > 1.8 * unseen.requests["loaded_tokens"].sum() > 0
-    assert seen.summary["ttft_ms"]["p50"] == pytest.approx(95.6, abs=0.1)
-    assert unseen.summary["ttft_ms"]["p50"] == pytest.approx(121.5, abs=0.1)
+    assert seen.summary["ttft_ms"]["p50"] == pytest.approx(100.3, abs=0.1)
+    assert unseen.summary["ttft_ms"]["p50"] == pytest.approx(128.5, abs=0.1)

@@ -431,13 +431,16 @@ ROUTERS = {
     **of("router:cache_aware", {
         "balance_abs_threshold": acts(0, 64, cluster__routing__balance_rel_threshold=1.0, **SLOW),
         "balance_rel_threshold": acts(1.0, 100.0, cluster__routing__balance_abs_threshold=1, **SLOW),
-        "cache_threshold": acts(0.1, 0.9), "otherwise": acts("smallest_tree", "least_loaded"),
+        "cache_threshold": acts(0.1, 0.9), "otherwise": acts("least_loaded", "smallest_tree"),
         "capacity_blocks": acts(4, 1000)}),
     **of("router:consistent_hash", {
         "key": acts("session", "tenant"), "prefix_tokens": acts(16, 256, cluster__routing__key="prompt"),
         "points_per_replica": acts(1, 160), "max_load_factor": acts(ABSENT, 1.0)}),
     **of("router:dynamo", {
-        "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0)),
+        "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0), routing(load="replicas")),
+        "credit_decay": acts(0.0, 100.0, **SLOW), "load": acts("router", "replicas"),
+        "track_prefill_tokens": acts(True, False, **SLOW), "active_decode_blocks_threshold": acts(ABSENT, 0.0),
+        "active_prefill_tokens_threshold": acts(ABSENT, 0.0), "active_prefill_tokens_threshold_frac": acts(ABSENT, 0.0),
         "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
         "temperature": acts(0.0, 1.0), "overlap": acts("events", "approximate", **TIGHT),
         "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),

@@ -22,8 +22,9 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     If most - least > balance_abs_threshold and most > balance_rel_threshold x least: the least loaded. Else, if a
     replica was sent more than the share cache_threshold of the prompt: the one that was sent most of it, the least
     loaded of several. Else `otherwise`.
-    Source: cache_aware of the SGLang router (sgl-project/sglang, sgl-model-gateway/src/policies/cache_aware.rs) and of
-    the vLLM router, which set the default thresholds. They compare characters of text; here it is whole blocks.
+    Source: cache_aware of the SGLang router (sgl-project/sglang, sgl-model-gateway/src/policies/cache_aware.rs; release
+    0.3.2, which takes the least loaded below the threshold) and of the vLLM router, which set the default thresholds.
+    They compare characters of text; here it is whole blocks.
     """
 
     balance_abs_threshold: Annotated[int, Meta(ge=0, le=2**30, description=(
@@ -32,8 +33,8 @@ class CacheAwareParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "ratio of requests in flight up to which the load is even"))] = 1.5
     cache_threshold: Annotated[float, Meta(ge=0, le=1, description="share of the prompt that makes the choice")] = 0.3
     otherwise: Annotated[Literal["smallest_tree", "least_loaded"], Meta(description=(
-        "smallest_tree: the replica with the fewest remembered blocks; least_loaded: SGLang's later "
-        "choice"))] = "smallest_tree"
+        "least_loaded: the replica with the fewest requests in flight (SGLang 0.3.2); smallest_tree: the replica with "
+        "the fewest remembered blocks, the choice of earlier versions"))] = "least_loaded"
     capacity_blocks: Capacity = 1_000_000
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.parts.holders cimport holders
+from simulator.routing.parts.kv_account cimport KvAccount
 from simulator.routing.parts.pick cimport highest, pick_in_proportion, pick_least
 from simulator.routing.parts.prefix_router cimport PrefixRouter
 from simulator.signals.media cimport DISK, HOST, SHARED
@@ -20,24 +21,28 @@ from simulator.routing.parts.prefix_router import Capacity
 
 LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits a double's 53 bits
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
+Threshold = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The lowest cost wins, any of several, or nearly the lowest.
 
     cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
-    P: prompt tokens that wait or run there, and those of this request; D: blocks in use, and those that this request
-    would add. credit = overlap_credit x leading blocks of the prompt in the KV cache of the replica + host_credit x
-    further blocks in its host memory + disk_credit x further blocks there on disks of its own + shared_credit x blocks
-    after the first part in stores that it shares: content of [kv_tiers]. With a temperature T, a replica is drawn with
-    a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
-    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); it names the last three
-    host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
-    prefill_weight = overlap_weight.
+    P: uncached prompt tokens of the requests there that have no first token yet, and all of this request; D: whole
+    blocks of the requests there, equal ones once, and of this request. credit = (overlap_credit x leading blocks of
+    the prompt in the KV cache of the replica + host_credit x further blocks in its host memory + disk_credit x further
+    blocks there on disks of its own + shared_credit x blocks after the first part in stores that it shares) / (1 +
+    credit_decay x (P - least P of any replica) / prompt tokens): content of [kv_tiers]. With a temperature T, a replica
+    is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
+    Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); it names host_credit and the
+    next two host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
+    prefill_weight = overlap_weight. Accounts and credit_decay: decisions of ai-dynamo-runtime 1.6.1, recorded.
     """
 
     overlap_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
         "credit of a block that the replica has in its KV cache"))] = 1.0
+    credit_decay: Annotated[Weight, Meta(description=(
+        "reduces the credit of replicas with more prompt tokens to compute than others; 0: not"))] = 0.0
     host_credit: Annotated[Weight, Meta(extra={"unit": "blocks"}, description=(
         "credit of a further block in host memory; host_credit, disk_credit, shared_credit: with overlap = "
         "\"events\""))] = 0.75
@@ -48,6 +53,17 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     prefill_weight: Annotated[Weight, Meta(description="cost of a block that is left to compute")] = 1.0
     request_weight: Annotated[Weight, Meta(extra={"unit": "blocks"}, description="cost of a request in flight")] = 0.0
     temperature: Annotated[float, Meta(ge=0, le=1e6, description="0: the least cost; more: more random")] = 0.0
+    load: Annotated[Literal["router", "replicas"], Meta(description=(
+        "source of P and D: router: the requests that it sent, as in Dynamo; replicas: their reports of prompt tokens "
+        "that wait or run, and of KV blocks in use"))] = "router"
+    track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
+    active_decode_blocks_threshold: Annotated[float, Meta(ge=0, le=1, extra={"unit": ""}, description=(
+        "a replica with a larger share of its KV blocks in D, without this request, gets no requests; absent: any "
+        "share"))] | None = None
+    active_prefill_tokens_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
+        "a replica with more tokens in P, without this request, gets no requests; absent: any number"))] | None = None
+    active_prefill_tokens_threshold_frac: Annotated[Threshold, Meta(extra={"unit": ""}, description=(
+        "as active_prefill_tokens_threshold, in units of max_num_batched_tokens"))] | None = None
     overlap: Annotated[Literal["events", "approximate"], Meta(description=(
         "known blocks of a replica: events: as its cache reports, up to cache_signal_delay_s late; approximate: the "
         "prompts that the router remembers sending"))] = "events"
@@ -70,34 +86,52 @@ cdef class Dynamo(PrefixRouter):
 
     tier_keys = ("host_credit", "disk_credit", "shared_credit")
 
-    cdef double _credit, _host, _disk, _shared, _prefill, _request, _temperature
+    cdef double _credit, _host, _disk, _shared, _prefill, _request, _temperature, _decay
+    cdef double _most_blocks, _most_tokens, _most_batches       # thresholds of busy replicas; infinity: none
     cdef int32_t _media             # bit m: a credit goes by medium m
     cdef bint _is_approximate
+    cdef bint _tracks_prefill
     cdef bint _ranks_loads          # loads order replicas that have no block of a prompt, for any prompt
-    cdef TiedMinima _loads          # [replica] its cost without a request; infinity: closed
+    cdef readonly KvAccount account     # its own account; None: the replicas report their loads
+    cdef TiedMinima _loads          # [replica] its cost without a request; infinity: closed, or busy
+    cdef TiedMinima _prefills       # [replica] tokens to prefill, infinity: closed, or busy; kept if credits decay
     cdef int32_t* _holders          # [num_replicas] scratch
+    cdef int32_t* _live             # [num_replicas] blocks of the prompt that live requests have there; then scratch
+    cdef const int32_t* _overlaps   # of request _row, as of the last decision; borrowed
+    cdef int32_t _row               # -1: none
 
     def __cinit__(self, parameters, context):
         self._holders = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
-        if self._holders == NULL:
+        self._live = <int32_t*>calloc(2 * <size_t>self.num_replicas, sizeof(int32_t))
+        if self._holders == NULL or self._live == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self._holders)
+        free(self._live)
 
     def __init__(self, parameters, context):
         self._credit, self._prefill = parameters.overlap_credit, parameters.prefill_weight
         self._host, self._disk, self._shared = (getattr(parameters, key) for key in self.tier_keys)
         self._media = (self._host > 0) << HOST | (self._disk > 0) << DISK | (self._shared > 0) << SHARED
         self._request, self._temperature = parameters.request_weight, parameters.temperature
-        self._is_approximate = parameters.overlap == "approximate"
+        self._decay, self._tracks_prefill = parameters.credit_decay, parameters.track_prefill_tokens
+        self._is_approximate, self._row = parameters.overlap == "approximate", -1
         self.reads_state = self.has_scores = True
-        self._loads = TiedMinima(self.num_replicas)
+        self._loads, self._prefills = TiedMinima(self.num_replicas), TiedMinima(self.num_replicas)
+        self._most_blocks, self._most_tokens, self._most_batches = (
+            INFINITY if value is None else value for value in (
+                parameters.active_decode_blocks_threshold, parameters.active_prefill_tokens_threshold,
+                parameters.active_prefill_tokens_threshold_frac))
         # Then no sum or product is rounded, so that the order of costs does not depend on the prompt.
         self._ranks_loads = self._temperature == 0 and is_short(self._prefill) and is_short(self._request) and (
             self.index.block_size & (self.index.block_size - 1)) == 0 and self.index.block_size <= LARGEST_BLOCK
         self.view.wants_in_flight = self.view.wants_in_flight or self._request > 0
-        self.view.wants_counts = self.view.wants_blocks = True
+        self.view.wants_counts = True
+        if parameters.load == "router":
+            self.account = KvAccount(context, self._tracks_prefill)
+        else:
+            self.view.wants_blocks = True
         if not self._is_approximate:
             self.view.wants_caches = True
             self.view.wants_tiers = self.view.wants_tiers or self._media != 0
@@ -133,28 +167,24 @@ cdef class Dynamo(PrefixRouter):
 
         -2: one of the former costs as much as the latter at another load; then all have to be compared.
         """
-        cdef const int32_t* overlaps = self.matched
+        cdef const int32_t* overlaps
         cdef double plain, best, cost
-        cdef int32_t num_holders, ties = 0, i
+        cdef int32_t num_holders, ties = 0, i, replica
         cdef bint has_equal_cost = False
-        self.view.look(now_ns)
-        self._take_loads()
+        self._take_loads(now_ns)
         if self._loads.least() == INFINITY:
             return -1
-        if self._is_approximate:
-            self.index.match(row, self.matched)
-        else:
-            overlaps = self.view.cached_everywhere(row, now_ns)
-        best = plain = self._cost(row, self._loads.tied(0), 0, 0.0)
-        num_holders = holders(overlaps, self.num_replicas, self._holders)
+        overlaps = self._look_up(row, now_ns)
+        best = plain = self._cost(row, self._loads.tied(0), 0, 0, 0.0)
+        num_holders = self._find_holders(overlaps)
         for i in range(num_holders):
-            if self._loads.get(self._holders[i]) == INFINITY:
+            replica = self._holders[i]
+            if self._loads.get(replica) == INFINITY:
                 self.preference[i] = INFINITY
                 continue
-            cost = self._cost(row, self._holders[i], overlaps[self._holders[i]],
-                              self._credit * overlaps[self._holders[i]])
+            cost = self._cost(row, replica, overlaps[replica], self._live[replica], self._credit * overlaps[replica])
             self.preference[i] = cost
-            if cost == plain and self._loads.get(self._holders[i]) != self._loads.least():
+            if cost == plain and self._loads.get(replica) != self._loads.least():
                 has_equal_cost = True
             best = min(best, cost)
         if best == plain:
@@ -169,40 +199,84 @@ cdef class Dynamo(PrefixRouter):
                 ties -= 1
         return -2
 
-    cdef void _take_loads(self) noexcept nogil:
+    cdef int32_t _find_holders(self, const int32_t* overlaps) noexcept nogil:
+        """Write the replicas with blocks of the prompt, cached or of live requests; return their number."""
+        cdef int32_t* either = self._live + self.num_replicas
+        cdef int32_t i
+        if self.account is None:
+            return holders(overlaps, self.num_replicas, self._holders)
+        for i in range(self.num_replicas):
+            either[i] = overlaps[i] | self._live[i]
+        return holders(either, self.num_replicas, self._holders)
+
+    cdef const int32_t* _look_up(self, int32_t row, int64_t now_ns) except NULL nogil:
+        """Return the known blocks of the prompt at each replica, by medium if there are tiers."""
+        self._row = -1
+        if self.account is not None:
+            self.account.blocks.match(row, self._live)
+        if self._is_approximate:
+            self.index.match(row, self.matched)
+            self._overlaps = self.matched
+        elif self.view.has_tiers:
+            self._overlaps = self.view.tiers_in_turn(row, self._media, now_ns)
+        else:
+            self._overlaps = self.view.cached_everywhere(row, now_ns)
+        self._row = row
+        return self._overlaps
+
+    cdef int _take_loads(self, int64_t now_ns) except -1 nogil:
+        """Take in the replicas that changed."""
         cdef int32_t i, replica
+        cdef bint is_open
+        self.view.look(now_ns)
+        if self.account is not None:
+            self.account.note_prefills(now_ns)
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
-            self._loads.set(replica, self._load(replica) if self.view.accounts[replica].is_routable else INFINITY)
+            is_open = self.view.accounts[replica].is_routable and not self._is_busy(replica)
+            self._loads.set(replica, self._load(replica) if is_open else INFINITY)
+            if self._decay > 0:
+                self._prefills.set(replica, <double>self._prefill_tokens(replica) if is_open else INFINITY)
         self.view.forget_changes()
+        return 0
+
+    cdef inline int64_t _prefill_tokens(self, int32_t replica) noexcept nogil:
+        if self.account is not None:
+            return self.account.prefill_tokens[replica]
+        if not self._tracks_prefill:
+            return 0
+        return self.view.states[replica].waiting_prefill_tokens + self.view.states[replica].running_prefill_tokens
+
+    cdef inline int64_t _used_blocks(self, int32_t replica) noexcept nogil:
+        cdef const ReplicaState* state = &self.view.states[replica]
+        if self.account is not None:
+            return self.account.blocks.blocks(replica)
+        return <int64_t>state.used_blocks * max(state.block_size // self.index.block_size, 1)
+
+    cdef bint _is_busy(self, int32_t replica) noexcept nogil:
+        cdef const ReplicaState* state = &self.view.states[replica]
+        cdef double tokens = <double>self._prefill_tokens(replica)
+        return (tokens > self._most_tokens or tokens > self._most_batches * state.max_batched_tokens
+                or self._used_blocks(replica) > self._most_blocks * state.num_blocks * max(
+                    state.block_size // self.index.block_size, 1))
 
     cdef double _load(self, int32_t replica) noexcept nogil:
         """Return the cost of a replica without a request."""
-        cdef const ReplicaState* state = &self.view.states[replica]
-        return (self._prefill * (<double>(state.waiting_prefill_tokens + state.running_prefill_tokens)
-                                 / self.index.block_size)
-                + self._used_blocks(state) + self._request * self.view.accounts[replica].in_flight)
-
-    cdef inline int64_t _used_blocks(self, const ReplicaState* state) noexcept nogil:
-        return <int64_t>state.used_blocks * max(state.block_size // self.index.block_size, 1)
+        return (self._prefill * (<double>self._prefill_tokens(replica) / self.index.block_size)
+                + self._used_blocks(replica) + self._request * self.view.accounts[replica].in_flight)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
-        cdef const int32_t* overlaps = self.matched
+        cdef const int32_t* overlaps
         cdef bint has_tiers = self.view.has_tiers and not self._is_approximate
         cdef int32_t i
-        self.view.look(now_ns)
-        if self._is_approximate:
-            self.index.match(row, self.matched)
-        elif has_tiers:
-            overlaps = self.view.tiers_in_turn(row, self._media, now_ns)
-        else:
-            overlaps = self.view.cached_everywhere(row, now_ns)
+        self._take_loads(now_ns)
+        overlaps = self._look_up(row, now_ns)
         for i in range(self.num_replicas):
-            if not self.view.accounts[i].is_routable:
+            if self._loads.get(i) == INFINITY:
                 scores[i] = -INFINITY
                 continue
-            scores[i] = -self._cost(row, i, overlaps[i], self._credits(overlaps + i) if has_tiers
-                                    else self._credit * overlaps[i])
+            scores[i] = -self._cost(row, i, overlaps[i], self._live[i],
+                                    self._credits(overlaps + i) if has_tiers else self._credit * overlaps[i])
         return 0
 
     cdef double _credits(self, const int32_t* tiers) noexcept nogil:
@@ -210,16 +284,33 @@ cdef class Dynamo(PrefixRouter):
         return (self._credit * tiers[0] + self._host * tiers[HOST * self.num_replicas]
                 + self._disk * tiers[DISK * self.num_replicas] + self._shared * tiers[SHARED * self.num_replicas])
 
-    cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap, double credit) noexcept nogil:
+    cdef double _cost(self, int32_t row, int32_t replica, int32_t overlap, int32_t live, double credit) noexcept nogil:
+        """Return the cost; overlap: cached blocks of the prompt; live: its blocks that live requests have there."""
         cdef int32_t prompt_tokens = self.requests[row].prompt_tokens, block_size = self.index.block_size
-        cdef int64_t prefill_tokens = (self.view.states[replica].waiting_prefill_tokens
-                                       + self.view.states[replica].running_prefill_tokens + prompt_tokens)
-        cdef const ReplicaState* state = &self.view.states[replica]
-        cdef int64_t decode_blocks = self._used_blocks(state) + (prompt_tokens + block_size - 1) // block_size - overlap
-        return (self._prefill * max(<double>prefill_tokens / block_size - credit, 0.0)
-                + decode_blocks + self._request * self.view.accounts[replica].in_flight)
+        cdef int64_t prefill_tokens = self._prefill_tokens(replica), blocks = self._used_blocks(replica)
+        if self.account is not None:
+            blocks += prompt_tokens // block_size - live
+        else:
+            blocks += (prompt_tokens + block_size - 1) // block_size - overlap
+        if self._decay > 0 and credit > 0:
+            credit /= 1.0 + self._decay * (<double>prefill_tokens - self._prefills.least()) / max(prompt_tokens, 1)
+        return (self._prefill * max(<double>(prefill_tokens + prompt_tokens) / block_size - credit, 0.0)
+                + blocks + self._request * self.view.accounts[replica].in_flight)
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int64_t cached
+        cdef int32_t medium
+        if self.account is not None:
+            if row != self._row:
+                self._look_up(row, now_ns)
+            cached = self._overlaps[replica]
+            for medium in range(HOST, SHARED + 1 if self.view.has_tiers and not self._is_approximate else HOST):
+                cached += self._overlaps[medium * self.num_replicas + replica]
+            self.account.sent(row, replica, self.requests[row].prompt_tokens - cached * self.index.block_size)
+        self._row = -1
         if self._is_approximate:
             self.index.touch(row, replica)
         return 0
+
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        return 0 if self.account is None else self.account.left(row, replica)

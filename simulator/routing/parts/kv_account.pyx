@@ -1,0 +1,117 @@
+"""A router's own account of prefills and blocks at each replica.
+
+A prefill ends with the first token of the request. Source of the rules: decisions of ai-dynamo-runtime 1.6.1,
+`SelectionService`, recorded and explained in formulas.
+"""
+from libc.stdlib cimport calloc, free, malloc
+cimport cython
+
+from simulator.core.index_list cimport NONE, new_list
+
+
+@cython.final
+cdef class KvAccount:
+    """The account of the replicas of a view, empty at first.
+
+    context : simulator.routing.base.RoutingContext: view, workload, content and block size.
+    tracks_prefill : whether unfinished prefills count.
+    """
+
+    def __cinit__(self, context, bint tracks_prefill=True):
+        cdef const Request[::1] requests = context.workload.requests
+        cdef int32_t i
+        self._view, self._num_replicas = context.view, context.view.num_replicas
+        self.blocks, self._tracks_prefill, self._looked_ns = LiveBlocks(context), tracks_prefill, -1
+        self._owner, self._requests = context.workload, &requests[0] if len(requests) else NULL
+        self._links = IndexLinks(len(requests))
+        self._uncached = <int32_t*>malloc(max(len(requests), 1) * sizeof(int32_t))
+        self._prefills = <IndexList*>malloc(self._num_replicas * sizeof(IndexList))
+        self.prefill_tokens = <int64_t*>calloc(self._num_replicas, sizeof(int64_t))
+        if self._uncached == NULL or self._prefills == NULL or self.prefill_tokens == NULL:
+            raise MemoryError()
+        for i in range(<int32_t>len(requests)):
+            self._uncached[i] = -1
+        for i in range(self._num_replicas):
+            self._prefills[i] = new_list()
+
+    def __dealloc__(self):
+        free(self._uncached)
+        free(self._prefills)
+        free(self.prefill_tokens)
+
+    cdef int sent(self, int32_t row, int32_t replica, int64_t uncached) except -1 nogil:
+        self.blocks.add(row, replica)
+        self._uncached[row] = 0
+        if self._tracks_prefill and uncached > 0 and self._requests[row].first_token_ns < 0:
+            self._uncached[row] = <int32_t>uncached
+            self.prefill_tokens[replica] += uncached
+            self._links.push_back(&self._prefills[replica], row)
+        self._view.mark(replica)
+        return 0
+
+    cdef int left(self, int32_t row, int32_t replica) except -1 nogil:
+        if self._uncached[row] < 0:
+            return 0
+        self.prefilled(row, replica)
+        self._uncached[row] = -1
+        self.blocks.remove(row, replica)
+        self._view.mark(replica)
+        return 0
+
+    cdef void prefilled(self, int32_t row, int32_t replica) noexcept nogil:
+        if self._uncached[row] > 0:
+            self.prefill_tokens[replica] -= self._uncached[row]
+            self._uncached[row] = 0
+            self._links.remove(&self._prefills[replica], row)
+            self._view.mark(replica)
+
+    cdef void note_prefills(self, int64_t now_ns) noexcept nogil:
+        cdef int32_t i, replica, row, following
+        if self._view.looked_ns != now_ns and self._view.looked_ns == self._looked_ns:
+            return                      # the view shows an earlier instant, up to which all ends are noted
+        self._looked_ns = self._view.looked_ns
+        for i in range(self._view.num_changed):
+            replica = self._view.changed[i]
+            row = self._prefills[replica].head
+            while row != NONE:
+                following = self._links.next(row)
+                if self._requests[row].first_token_ns >= 0:
+                    self.prefilled(row, replica)
+                row = following
+
+    cpdef int check(self) except -1:
+        """Raise RuntimeError if lists and sums do not agree."""
+        cdef int32_t replica, row
+        self.blocks.check()
+        for replica in range(self._num_replicas):
+            self._links.check_list(&self._prefills[replica])
+            total, row = 0, self._prefills[replica].head
+            while row != NONE:
+                total += self._uncached[row]
+                row = self._links.next(row)
+            if total != self.prefill_tokens[replica]:
+                raise RuntimeError("KvAccount: the prefill tokens of a replica are miscounted")
+        return 0
+
+    # The face for tests and exploration.
+
+    def note_sent(self, row, replica, uncached_tokens):
+        """Note that a request was sent to a replica."""
+        self.sent(row, replica, uncached_tokens)
+
+    def note_left(self, row, replica):
+        """Note that a request has left a replica."""
+        self.left(row, replica)
+
+    def note_prefilled(self, row, replica):
+        """Note that the prefill of a request is done."""
+        self.prefilled(row, replica)
+
+    def note_output_block(self, row, replica, weight=None):
+        """Note one more output block of a request; `weight`: of its blocks; None: they stay as they are."""
+        self.blocks.add_output(row, replica, -1.0 if weight is None else weight)
+        self._view.mark(replica)
+
+    def loads(self):
+        """Return (prefill tokens, blocks) of each replica."""
+        return [(self.prefill_tokens[i], self.blocks.blocks(i)) for i in range(self._num_replicas)]

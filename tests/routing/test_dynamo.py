@@ -1,0 +1,130 @@
+"""Dynamo's router by its own account of prefills and blocks."""
+from collections import Counter
+from random import Random
+
+import pytest
+
+from routing.faces import router_of, tell, workload
+from simulator.routing.parts.kv_account import KvAccount
+from simulator.testing.views import context_of, view_of
+from support.cached_view import CachedView
+
+REQUESTS = workload([[("a", 64)], 64, [("a", 64)]])     # 4 blocks each; the third prompt is the first again
+
+
+def router_with(cached=(0, 2, 0), **parameters):
+    """Return the router after requests of 64 tokens were sent to replicas 1 and 0; blocks of prompts are cached."""
+    view = CachedView(3)
+    view.blocks = list(cached)
+    tell(view, num_blocks=10, block_size=16, max_batched_tokens=100)
+    router = router_of("dynamo", view, REQUESTS, **parameters)
+    router.note_sent(0, 1, 0)
+    router.note_sent(1, 0, 0)
+    return router
+
+
+@pytest.mark.parametrize(("decay", "costs", "best"), [
+    (0.0, [16.0, 8.0, 8.0], {1, 2}),                # 128/16 + 8; 96/16 - 2 + 4; 64/16 + 4
+    (1.0, [16.0, 10 - 2 / (1 + 32 / 64), 8.0], {2}),
+])
+def test_the_example_that_was_run_with_dynamo(decay, costs, best):
+    router = router_with(credit_decay=decay)
+    assert router.account.loads() == [(64, 4), (32, 4), (0, 0)]
+
+    assert (-router.scores(2, 0)).tolist() == pytest.approx(costs)
+    assert {router.choose_replica(2, 0) for _ in range(30)} == best
+
+
+def test_a_request_counts_until_it_leaves_and_its_prefill_until_its_first_token():
+    router = router_with()
+    REQUESTS.requests["first_token_ns"][0] = 5
+    router.view.touch(1)
+    router.scores(2, 0)
+    assert router.account.loads() == [(64, 4), (0, 4), (0, 0)]
+
+    router.note_left(0, 1, 9)
+    REQUESTS.requests["first_token_ns"][0] = -1
+    router.note_left(1, 0, 9)
+    assert router.account.loads() == [(0, 0)] * 3
+    router.account.check()
+
+
+def test_prefills_in_flight_may_not_count():
+    router = router_with(track_prefill_tokens=False)
+
+    assert router.account.loads() == [(0, 4), (0, 4), (0, 0)]
+    assert (-router.scores(2, 0)).tolist() == [12.0, 6.0, 8.0]      # 64/16 + 8; 64/16 - 2 + 4; 64/16 + 4
+
+
+@pytest.mark.parametrize(("key", "threshold", "is_open"), [
+    ("active_prefill_tokens_threshold", 63.0, [False, True, True]),         # 64, 32 and 0 tokens
+    ("active_prefill_tokens_threshold", 64.0, [True, True, True]),
+    ("active_prefill_tokens_threshold_frac", 0.31, [False, False, True]),   # of 100 tokens
+    ("active_decode_blocks_threshold", 0.39, [False, False, True]),         # 4, 4 and 0 of 10 blocks
+    ("active_decode_blocks_threshold", 0.4, [True, True, True]),
+])
+def test_a_busy_replica_gets_no_requests(key, threshold, is_open):
+    scores = router_with(**{key: threshold}).scores(2, 0)
+
+    assert (scores > -float("inf")).tolist() == is_open
+
+
+def test_no_replica_is_chosen_if_all_are_busy():
+    router = router_with(cached=(0, 0, 0), active_prefill_tokens_threshold=0.0)
+    router.note_sent(2, 2, 0)
+
+    assert router.choose_replica(2, 0) == -1
+
+
+class Blocks:
+    """Blocks of live requests, as plain sets and sums."""
+
+    def __init__(self):
+        self.of_request, self.weights, self.outputs = {}, {}, 0
+
+    def add(self, row, replica, blocks):
+        self.of_request[row] = replica, list(blocks)
+
+    def users(self):
+        return Counter((replica, block) for replica, blocks in self.of_request.values() for block in blocks)
+
+    def remove(self, row):
+        del self.of_request[row]
+        users = self.users()
+        self.weights = {key: weight for key, weight in self.weights.items() if key in users}
+
+    def add_output(self, row, weight):
+        replica, blocks = self.of_request[row]
+        self.outputs += 1
+        blocks.append(("output", self.outputs))
+        users = self.users()
+        if weight is not None:
+            self.weights |= {(replica, block): weight for block in blocks if users[replica, block] == 1}
+
+    def total(self, replica):
+        return int(sum(self.weights.get(key, 1.0) for key in self.users() if key[0] == replica) + 0.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_blocks_count_once_and_weigh_as_their_last_use_says(seed):
+    rng, expected = Random(seed), Blocks()
+    shapes = [[(rng.choice("ab"), 16 * rng.randint(1, 4)), ("", rng.choice([8, 40]))] for _ in range(40)]
+    requests = workload(shapes)
+    account = KvAccount(context_of(view_of(2), requests))
+    for row, ((name, shared), (_, own)) in enumerate(shapes):
+        replica = rng.randrange(2)
+        account.note_sent(row, replica, 0)
+        expected.add(row, replica, [*((name, i) for i in range(shared // 16)), *((row, i) for i in range(own // 16))])
+        for _ in range(3):
+            each = rng.choice([*expected.of_request])
+            if rng.random() < 0.2:
+                account.note_left(each, expected.of_request[each][0])
+                expected.remove(each)
+            else:
+                weight = rng.choice([None, 0.0, 0.25, 0.5, 1.0])
+                account.note_output_block(each, expected.of_request[each][0], weight)
+                expected.add_output(each, weight)
+            if not expected.of_request:
+                break
+            assert [blocks for _, blocks in account.loads()] == [expected.total(0), expected.total(1)]
+        account.check()
