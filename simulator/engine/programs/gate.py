@@ -50,6 +50,7 @@ class ProgramGate:
         self._num_running: Counter = Counter()          # program -> number of turns at replicas
         self._held: dict[int, tuple[int, int]] = {}     # program with a tool that runs -> its last turn, since when
         self._last: dict[int, int] = {}                 # program -> the turn that began last
+        self.num_overlapping = 0                        # turns that came while another of their program was there
         self._broken: set[int] = set()                  # programs with a turn that did not complete
 
     def holds(self, row: int, now_ns: int) -> bool:
@@ -60,6 +61,7 @@ class ProgramGate:
         is_again = row in self._at_replicas
         if is_again:
             self._drop(row, program)
+        self.num_overlapping += not is_again and (self._num_running[program] > 0 or program in self._waiting)
         self._stop_holding(program, now_ns)
         self._see_replicas()
         if self.policy.looks(program):
