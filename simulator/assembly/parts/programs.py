@@ -92,8 +92,8 @@ class AgentPrograms(Part):
         if counts["demotions"] + counts["resumes"] and not any(
                 urgent_sign(pool.engine) for pool in self.experiment.all_pools()):
             notes.append(NO_PRIORITIES)
-        is_told = getattr(self.experiment.cluster.programs.parameters, "offload_tokens", 1)
-        if not is_told and any(pool.kv_tiers for pool in self.experiment.all_pools()):
+        is_given = getattr(self.experiment.cluster.programs.parameters, "offload_tokens", 1)
+        if not is_given and any(pool.kv_tiers for pool in self.experiment.all_pools()):
             notes.append(NO_TIERS)
         if overlapping := run.records["overlapping_turns"]:
             notes.append(OVERLAPPING % overlapping)
