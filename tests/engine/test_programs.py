@@ -215,3 +215,18 @@ def test_turns_wait_and_go_as_the_policy_alone_says(tmp_path):
                                   399 * 16)
     assert waits_ns == rows["program_wait_ns"].tolist() and replicas == rows["replica"].tolist()
     assert result.summary["programs"]["pauses"] > 10 and result.summary["programs"]["stalled_turns"] > 10
+
+
+def test_each_model_has_programs_of_its_own(tmp_path):
+    (tmp_path / "agents.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,session,model\n" + "".join(
+            f"{0.1 * i},{2300 + 10 * i},20,s{i % 6},m{i % 6 % 2}\n" for i in range(36)))
+    path = tmp_path / "models.toml"
+    pools = "".join(f'[[pools]]\nname = "p{i}"\nserves = "m{i}"\nreplicas = 1\n' for i in range(2))
+    path.write_text(BASE[:BASE.index("[workload]")].replace("[topology]\nreplicas = 2\n", "")
+                    + f'[workload]\ntype = "trace"\npath = "agents.csv"\n{pools}{PROGRAMS}')
+    one, two = (simulator.run(path, overrides={"engine.fast_forward": fast}) for fast in (True, False))
+    rows = rows_of(one)
+    assert (rows["status"] == records.COMPLETED).all() and (rows["replica"] == rows["model"]).all()
+    assert (one.requests[:] == two.requests[:]).all() and one.summary["programs"]["completed"] == 6
+    assert {0, 1} == set(rows["model"][rows["program_wait_ns"] > 0])
