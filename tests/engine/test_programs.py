@@ -7,7 +7,7 @@ import pytest
 import simulator
 from simulator.admission.programs.thunderagent import ThunderAgent, ThunderAgentParameters
 from simulator.domain import records
-from simulator.errors import InputErrors
+from simulator.errors import BadAnswer, InputErrors
 
 BASE = """
 seed = 3
@@ -230,3 +230,24 @@ def test_each_model_has_programs_of_its_own(tmp_path):
     assert (rows["status"] == records.COMPLETED).all() and (rows["replica"] == rows["model"]).all()
     assert (one.requests[:] == two.requests[:]).all() and one.summary["programs"]["completed"] == 6
     assert {0, 1} == set(rows["model"][rows["program_wait_ns"] > 0])
+
+
+def test_a_policy_of_a_user_sends_turns_and_is_named_if_its_answer_is_wrong(tmp_path):
+    (tmp_path / "my_agents.py").write_text("""
+from simulator.admission.programs.base import Go, ProgramPolicy
+
+
+class Last(ProgramPolicy):
+    replica = 1
+
+    def begin(self, program, prompt_tokens, now_ns, is_again=False):
+        return Go(program, self.replica)
+
+
+class Beyond(Last):
+    replica = 2
+""")
+    own = '[cluster.programs]\npolicy = "my_agents:%s"\n'
+    assert set(run(tmp_path, own % "Last").requests["replica"]) == {1}
+    with pytest.raises(BadAnswer, match=r"Beyond\.begin: expected a replica of 0 to 1, or None, found 2"):
+        run(tmp_path, own % "Beyond")

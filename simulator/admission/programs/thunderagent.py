@@ -81,11 +81,7 @@ class Program:
 
 
 class ThunderAgent(ProgramPolicy):
-    """Admits programs with KV that fits a replica, and pauses some of full replicas.
-
-    capacities : key of a replica -> tokens. used : key -> tokens of its programs.
-    programs : key -> Program, oldest first. paused : those that are paused, in that order.
-    """
+    """Admits programs with KV that fits a replica, and pauses some of full replicas."""
 
     Parameters = ThunderAgentParameters
     reads_tokens = True
@@ -94,10 +90,10 @@ class ThunderAgent(ProgramPolicy):
         super().__init__(parameters)
         self.interval_ns = round(parameters.scheduler_interval_s * 1e9)
         self.timeout_ns = round(parameters.resume_timeout_s * 1e9)
-        self.capacities: dict[int, int] = {}
-        self.used: dict[int, int] = {}
-        self.programs: dict[int, Program] = {}
-        self.paused: dict[int, Program] = {}
+        self.capacities: dict[int, int] = {}        # replica -> tokens
+        self.used: dict[int, int] = {}              # replica -> tokens of its programs
+        self.programs: dict[int, Program] = {}      # oldest first
+        self.paused: dict[int, Program] = {}        # those that are paused, in that order
 
     def set_capacities(self, capacities: Mapping[int, int]) -> None:
         """See ProgramPolicy; programs of other replicas are placed at their next turn."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.admission.programs.base import Go, ProgramPolicy
 from simulator.domain import records
+from simulator.errors import BadAnswer
 
 NO_PROGRAM = -1
 
@@ -112,6 +113,8 @@ class ProgramGate:
     def _send(self, row: int, go: Go, now_ns: int) -> bool:
         """Send a turn where the policy says; return whether it was sent: else the router chooses."""
         program = go.program
+        if go.replica is not None and go.replica not in range(len(self._pools)):
+            raise BadAnswer(self.policy, "begin", f"a replica of 0 to {len(self._pools) - 1}, or None", go.replica)
         self._at_replicas.add(row)
         self._num_running[program] += 1
         self._urgency.change(row, go.priority_jump, None if go.replica is None else self._pools[go.replica])
