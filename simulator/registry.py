@@ -90,7 +90,7 @@ KINDS = {
         "never": "simulator.admission.saturation.never:Never",
         "utilisation": "simulator.admission.saturation.utilisation:Utilisation",
     }, "simulator.admission.saturation.base:SaturationDetector"),
-    "programs": Kind("policy for programs", "policy", {
+    "programs": Kind("program policy", "policy", {
         "none": "simulator.admission.programs.none:Unmanaged",
         "thunderagent": "simulator.admission.programs.thunderagent:ThunderAgent",
     }, "simulator.admission.programs.base:ProgramPolicy"),

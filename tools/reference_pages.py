@@ -50,7 +50,8 @@ TITLES = {                      # page -> its title and its first words
 KINDS = {                       # page -> kinds of the registry on it
     "engine": ("scheduler", "kv_tier", "kv_eviction"),
     "latency": ("latency", "collective"),
-    "cluster": ("admission", "saturation", "router", "filter", "scorer", "decider", "rescheduler", "autoscaler"),
+    "cluster": ("admission", "saturation", "programs", "router", "filter", "scorer", "decider", "rescheduler",
+                "autoscaler"),
     "workload": ("workload", "trace_format", "client_format", "arrival", "rate", "preset", "length_distribution",
                  "time_distribution", "vidur_interval", "vidur_length"),
 }

@@ -1,10 +1,13 @@
 """[cluster.programs] in experiment files: turns of agents pass a policy before the router."""
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import simulator
+from simulator.admission.programs.thunderagent import ThunderAgent, ThunderAgentParameters
 from simulator.domain import records
-from simulator.errors import InputErrors
+from simulator.errors import BadAnswer, InputErrors
 
 BASE = """
 seed = 3
@@ -132,6 +135,7 @@ def test_requests_without_a_session_pass_and_turns_may_overlap(tmp_path):
     result = trace(tmp_path, rows)
     replicas, wait_ns = np.asarray(result.requests["replica"]), np.asarray(result.requests["program_wait_ns"])
     assert (np.asarray(result.requests["status"]) == records.COMPLETED).all()
+    assert [each for each in result.summary["diagnosis"] if "1 turns came while another turn" in each]
     assert replicas[0] == replicas[2] and not wait_ns[[0, 1, 2, 4]].any() and wait_ns[5] > 0
 
 
@@ -160,3 +164,90 @@ def test_wrong_keys_are_refused(tmp_path, more, message):
 def test_requests_without_any_session_are_refused(tmp_path):
     with pytest.raises(InputErrors, match=r"cluster\.programs: expected requests with a session"):
         trace(tmp_path, "0,100,10,,\n")
+
+
+def test_capacity_counts_tiers_as_far_as_the_experiment_says(tmp_path):
+    tiers = ('[kv_tiers]\nprotocol = "vllm_offload"\ncpu_gib = 1.0\nd2h_gb_per_s = 5.0\nh2d_gb_per_s = 5.0\n'
+             "kv_bytes_per_token = 1e5\n")
+    without, told = (run(tmp_path, PROGRAMS + tiers, cluster__programs__offload_tokens=tokens).summary
+                     for tokens in (0, 10_000))
+    assert [each for each in without["diagnosis"] if "[kv_tiers] do not count" in each]
+    assert not [each for each in told["diagnosis"] if "[kv_tiers] do not count" in each]
+    assert without["programs"]["pauses"] > 0 == told["programs"]["pauses"]
+
+
+def replayed(rows, parameters, capacity):
+    """Return (wait, replica) of each turn, by the policy alone, from the instants at which turns came and ended.
+
+    rows : of turns with an output of one token, so that no turn has outputs while it runs.
+    """
+    policy, waits_ns, replicas = ThunderAgent(parameters), [0] * len(rows["session"]), [None] * len(rows["session"])
+    policy.set_capacities(dict.fromkeys(range(2), capacity))
+    left, turn = Counter(rows["session"].tolist()), {}
+    events = [(int(at_ns), kind, row) for kind, name in ((0, "arrival_ns"), (1, "completed_ns"))
+              for row, at_ns in enumerate(rows[name])]
+    last_ns = max(events)[0]
+    events += [(at_ns, 2, -1) for at_ns in range(policy.interval_ns, last_ns, policy.interval_ns)]
+    for now_ns, kind, row in sorted(events):
+        session = int(rows["session"][row])
+        gone = []
+        if kind == 0:
+            turn[session] = row
+            gone = [go for go in [policy.begin(session, int(rows["prompt_tokens"][row]), now_ns)] if go]
+        elif kind == 1:
+            policy.end_turn(session, int(rows["prompt_tokens"][row]) + 1, now_ns)
+            left[session] -= 1
+            if not left[session]:
+                policy.end_program(session)
+        else:
+            gone = policy.tick(now_ns)
+        for go in gone:
+            waits_ns[turn[go.program]] = now_ns - int(rows["arrival_ns"][turn[go.program]])
+            replicas[turn[go.program]] = go.replica
+    return waits_ns, replicas
+
+
+def test_turns_wait_and_go_as_the_policy_alone_says(tmp_path):
+    result = run(tmp_path, workload__sessions__output_tokens__min=1, workload__num_sessions=60,
+                 workload__sessions__output_tokens__max=1, cluster__programs__acting_token_weight=0.7)
+    rows = rows_of(result)
+    waits_ns, replicas = replayed(rows, ThunderAgentParameters(scheduler_interval_s=1.0, acting_token_weight=0.7),
+                                  399 * 16)
+    assert waits_ns == rows["program_wait_ns"].tolist() and replicas == rows["replica"].tolist()
+    assert result.summary["programs"]["pauses"] > 10 and result.summary["programs"]["stalled_turns"] > 10
+
+
+def test_each_model_has_programs_of_its_own(tmp_path):
+    (tmp_path / "agents.csv").write_text(
+        "arrived_at,num_prefill_tokens,num_decode_tokens,session,model\n" + "".join(
+            f"{0.1 * i},{2300 + 10 * i},20,s{i % 6},m{i % 6 % 2}\n" for i in range(36)))
+    path = tmp_path / "models.toml"
+    pools = "".join(f'[[pools]]\nname = "p{i}"\nserves = "m{i}"\nreplicas = 1\n' for i in range(2))
+    path.write_text(BASE[:BASE.index("[workload]")].replace("[topology]\nreplicas = 2\n", "")
+                    + f'[workload]\ntype = "trace"\npath = "agents.csv"\n{pools}{PROGRAMS}')
+    one, two = (simulator.run(path, overrides={"engine.fast_forward": fast}) for fast in (True, False))
+    rows = rows_of(one)
+    assert (rows["status"] == records.COMPLETED).all() and (rows["replica"] == rows["model"]).all()
+    assert (one.requests[:] == two.requests[:]).all() and one.summary["programs"]["completed"] == 6
+    assert {0, 1} == set(rows["model"][rows["program_wait_ns"] > 0])
+
+
+def test_a_policy_of_a_user_sends_turns_and_is_named_if_its_answer_is_wrong(tmp_path):
+    (tmp_path / "my_agents.py").write_text("""
+from simulator.admission.programs.base import Go, ProgramPolicy
+
+
+class Last(ProgramPolicy):
+    replica = 1
+
+    def begin(self, program, prompt_tokens, now_ns, is_again=False):
+        return Go(program, self.replica)
+
+
+class Beyond(Last):
+    replica = 2
+""")
+    own = '[cluster.programs]\npolicy = "my_agents:%s"\n'
+    assert set(run(tmp_path, own % "Last").requests["replica"]) == {1}
+    with pytest.raises(BadAnswer, match=r"Beyond\.begin: expected a replica of 0 to 1, or None, found 2"):
+        run(tmp_path, own % "Beyond")

@@ -23,5 +23,6 @@ PROGRAMS = {
         "soft_demote_priority_jump": acts(-2, 0, **DEMOTES), "resume_priority_boost": acts(1, 9, **AGENTS),
         "resume_hysteresis": acts(0.1, 0.5, **AGENTS), "acting_token_weight": acts(1.0, 0.1, **AGENTS),
         "acting_decay_tau_s": acts(1.0, 0.01, **WAITS), "buffer_per_program": acts(20, 0, **AGENTS),
-        "scheduler_interval_s": acts(0.05, 0.02, **AGENTS), "resume_timeout_s": acts(1800.0, 0.06, **AGENTS),
+        "scheduler_interval_s": acts(0.05, 0.02, **AGENTS), "offload_tokens": acts(0, 400, **AGENTS),
+        "resume_timeout_s": acts(1800.0, 0.06, **AGENTS),
     }.items()}}

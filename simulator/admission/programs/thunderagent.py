@@ -15,7 +15,7 @@ from simulator.admission.programs.base import Go, ProgramPolicy
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Jump = Annotated[int, Meta(ge=-2**20, le=2**20, extra={"unit": "priorities"})]
-DEMOTED_INTERVALS = 1.5     # a demotion lasts this many intervals of the scheduler
+DEMOTED_INTERVALS = 1.5     # a demotion lasts this many intervals; recorded are 7.5 s for 5 s alone
 
 
 class ThunderAgentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +39,8 @@ class ThunderAgentParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
         "half-life of the tokens of programs that run a tool, in the choice of a replica at resume_timeout_s"))] = 1.0
     buffer_per_program: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "tokens"}, description=(
         "tokens counted for each program beside its own"))] = 100
+    offload_tokens: Annotated[int, Meta(ge=0, le=2**40, description=(
+        "tokens of offloaded KV that a replica has room for, added to those of its KV blocks"))] = 0
     scheduler_interval_s: Annotated[Annotated[float, Meta(ge=1e-3, le=1e6)], Meta(description=(
         "time between two looks at all programs"))] = 5.0
     resume_timeout_s: Annotated[Annotated[float, Meta(gt=0, le=1e6)], Meta(description=(
@@ -79,11 +81,7 @@ class Program:
 
 
 class ThunderAgent(ProgramPolicy):
-    """Admits programs with KV that fits a replica, and pauses some of full replicas.
-
-    capacities : key of a replica -> tokens. used : key -> tokens of its programs.
-    programs : key -> Program, oldest first. paused : those that are paused, in that order.
-    """
+    """Admits programs with KV that fits a replica, and pauses some of full replicas."""
 
     Parameters = ThunderAgentParameters
     reads_tokens = True
@@ -92,14 +90,16 @@ class ThunderAgent(ProgramPolicy):
         super().__init__(parameters)
         self.interval_ns = round(parameters.scheduler_interval_s * 1e9)
         self.timeout_ns = round(parameters.resume_timeout_s * 1e9)
-        self.capacities: dict[int, int] = {}
-        self.used: dict[int, int] = {}
-        self.programs: dict[int, Program] = {}
-        self.paused: dict[int, Program] = {}
+        self.capacities: dict[int, int] = {}        # replica -> tokens
+        self.used: dict[int, int] = {}              # replica -> tokens of its programs
+        self.programs: dict[int, Program] = {}      # oldest first
+        self.paused: dict[int, Program] = {}        # those that are paused, in that order
 
     def set_capacities(self, capacities: Mapping[int, int]) -> None:
         """See ProgramPolicy; programs of other replicas are placed at their next turn."""
-        self.capacities, self.used = dict(capacities), dict.fromkeys(capacities, 0)
+        offloaded = self.parameters.offload_tokens
+        self.capacities = {key: tokens + offloaded for key, tokens in capacities.items()}
+        self.used = dict.fromkeys(capacities, 0)
         for program in self.programs.values():
             program.charged_to = None
             self._account(program)

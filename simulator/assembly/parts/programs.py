@@ -23,9 +23,11 @@ NO_SESSIONS = (f"{KEY}: expected requests with a session, a program is a session
 NO_PRIORITIES = (f"[{KEY}] priorities of demoted and resumed programs have no effect: no engine of the replicas looks "
                  'at priorities (vllm: engine.policy = "priority"; sglang: engine.enable_priority_scheduling = true; '
                  'blis: engine.policy = "priority-fcfs")')
+OVERLAPPING = (f"[{KEY}] %d turns came while another turn of their session waited or ran: a program counts with the "
+               "tokens of the turn that came last, and runs a tool when none of its turns waits or runs")
 BLIS_POLICIES = ("priority-fcfs", "reverse-priority")
-NO_TIERS = (f"[{KEY}] the capacity of a replica is that of its KV blocks: [kv_tiers] are not counted, Dynamo can count "
-            "its offloading")
+NO_TIERS = (f"[{KEY}] the capacity of a replica is that of its KV blocks: [kv_tiers] do not count, unless "
+            "offload_tokens says how many tokens they hold")
 
 
 class ProgramsTable(Section, kw_only=True):
@@ -90,8 +92,11 @@ class AgentPrograms(Part):
         if counts["demotions"] + counts["resumes"] and not any(
                 urgent_sign(pool.engine) for pool in self.experiment.all_pools()):
             notes.append(NO_PRIORITIES)
-        if any(pool.kv_tiers for pool in self.experiment.all_pools()):
+        is_given = getattr(self.experiment.cluster.programs.parameters, "offload_tokens", 1)
+        if not is_given and any(pool.kv_tiers for pool in self.experiment.all_pools()):
             notes.append(NO_TIERS)
+        if overlapping := run.records["overlapping_turns"]:
+            notes.append(OVERLAPPING % overlapping)
         return {"programs": metrics_of(run, columns, counts), "diagnosis": notes}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.admission.programs.base import Go, ProgramPolicy
 from simulator.domain import records
+from simulator.errors import BadAnswer
 
 NO_PROGRAM = -1
 
@@ -50,6 +51,7 @@ class ProgramGate:
         self._num_running: Counter = Counter()          # program -> number of turns at replicas
         self._held: dict[int, tuple[int, int]] = {}     # program with a tool that runs -> its last turn, since when
         self._last: dict[int, int] = {}                 # program -> the turn that began last
+        self.num_overlapping = 0                        # turns that came while another of their program was there
         self._broken: set[int] = set()                  # programs with a turn that did not complete
 
     def holds(self, row: int, now_ns: int) -> bool:
@@ -60,6 +62,7 @@ class ProgramGate:
         is_again = row in self._at_replicas
         if is_again:
             self._drop(row, program)
+        self.num_overlapping += not is_again and (self._num_running[program] > 0 or program in self._waiting)
         self._stop_holding(program, now_ns)
         self._see_replicas()
         if self.policy.looks(program):
@@ -110,6 +113,8 @@ class ProgramGate:
     def _send(self, row: int, go: Go, now_ns: int) -> bool:
         """Send a turn where the policy says; return whether it was sent: else the router chooses."""
         program = go.program
+        if go.replica is not None and go.replica not in range(len(self._pools)):
+            raise BadAnswer(self.policy, "begin", f"a replica of 0 to {len(self._pools) - 1}, or None", go.replica)
         self._at_replicas.add(row)
         self._num_running[program] += 1
         self._urgency.change(row, go.priority_jump, None if go.replica is None else self._pools[go.replica])
