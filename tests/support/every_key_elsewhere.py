@@ -25,6 +25,7 @@ SHOWN_IN = {
         "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "engine/test_scaling_clock.py": ("autoscaling", "weights.warm_gb_per_s"),
     "scaling/test_concurrency_and_steps.py": ("autoscaler:kpa", "zero_grace_s"),
     "test_hicache.py": (
         "kv_tier:hicache", "prefetch_policy prefetch_timeout_base_s prefetch_timeout_per_ki_token_s"),
