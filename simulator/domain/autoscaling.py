@@ -91,6 +91,20 @@ class Zero(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "a model is active above this activity"))] = 0
 
 
+class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Weights that a new replica reads from storage, [autoscaling.weights].
+
+    Reading them takes size / bandwidth.
+    """
+
+    gb_per_s: Annotated[float, Meta(gt=0, le=1e6, description="bandwidth of the storage, for a replica")]
+    warm_gb_per_s: Annotated[Annotated[float, Meta(gt=0, le=1e6)] | None, Meta(description=(
+        "bandwidth at a node that had a replica of the pool before, such as that of its page cache; default: "
+        "gb_per_s"))] = None
+    size_gb: Annotated[Annotated[float, Meta(gt=0, le=1e6)] | None, Meta(extra={"unit": "GB"}, description=(
+        "size of the weights; default: by [model]"))] = None
+
+
 class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When replicas start and stop, [autoscaling], with the keys of the policy.
 
@@ -129,7 +143,12 @@ class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     provisioning_delay: Annotated[Delay, Meta(description="delay until a machine is there")]
     loading_delay: Annotated[Delay, Meta(description="delay from then until the model is loaded")]
     warm_up_delay: Annotated[Delay, Meta(description="delay from then until the replica is healthy")]
+    image_pull_delay: Annotated[Delay, Meta(description=(
+        "delay from provisioning until the container image is there; none at a node that had a replica before"
+    ))] = Delay()
+    weights: Annotated[Weights | None, Meta(description=(
+        "weights read from storage; the duration is added to loading_delay"))] = None
     ready_probe_s: Annotated[Seconds, Meta(description=(
-        "time between two readiness probes, counted from the end of provisioning; a replica serves from the first "
+        "time between two readiness probes, counted from the begin of loading; a replica serves from the first "
         "probe after its warm-up on; 0: at once"))] = 0.0
     parameters: Annotated[Any, Meta(extra={"kind": "autoscaler"})]

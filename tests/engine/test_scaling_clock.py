@@ -3,7 +3,7 @@ import pytest
 
 from engine.test_scaling import STEADY, scripted, serve, settings
 from simulator.domain import records
-from simulator.domain.autoscaling import Delay, Metrics, Rate, Rates, Zero
+from simulator.domain.autoscaling import Delay, Metrics, Rate, Rates, Weights, Zero
 from simulator.domain.failures import Failure, Health
 from simulator.engine.plan import GatewayPlan
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
@@ -127,3 +127,18 @@ def test_simplifications_are_named():
     assert outcome.diagnosis == [
         "autoscaling.metrics: all replicas are scraped at one instant, and a scrape takes no time"]
     assert serve([(0, 5)], scripted()).diagnosis == []
+
+
+def test_images_and_weights_are_read_faster_again():
+    # Image 10 ms and weights 12 MB at 1 GB/s; the second time no image, and 4 GB/s.
+    scaling = settings(image_pull_delay=Delay(mean_s=0.01), weights=Weights(gb_per_s=1.0, warm_gb_per_s=4.0))
+    outcome = serve(STEADY, scripted(1, 0, 0, -1, 0, 1), scaling, weight_bytes=(12e6,))
+    changes = [change[:2] for change in outcome.changes(1)]
+    assert changes[:3] == [(10, "provisioning"), (20, "loading"), (32, "up")]
+    assert changes[-2:] == [(60, "loading"), (63, "up")]
+
+
+def test_replicas_of_time_0_have_left_image_and_weights():
+    scaling = settings(image_pull_delay=Delay(mean_s=0.01), weights=Weights(gb_per_s=1.0, warm_gb_per_s=4.0))
+    outcome = serve(STEADY, scripted(-1, 0, 1), scaling, replicas=2, weight_bytes=(12e6,))
+    assert [change[:2] for change in outcome.changes(1)][-2:] == [(30, "loading"), (33, "up")]

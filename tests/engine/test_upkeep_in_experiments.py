@@ -170,3 +170,27 @@ def test_a_replica_without_its_link_is_not_busy(tmp_path, upstream_compat):
                     for path in (experiment, write(tmp_path / "free", "")))
     assert paused["iterations"] > 0
     assert 0 < paused["busy_s"] <= free["busy_s"]
+
+
+SCALES = """
+    [topology]
+    replicas = 1
+    [autoscaling]
+    policy = "hpa"
+    targets = [{metric = "requests", average_value = 0.01}]
+    interval_s = 0.5
+    max_replicas = 2
+    weights = {gb_per_s = 10.0}
+    """
+
+
+def test_a_new_replica_reads_the_weights_of_its_model(tmp_path):
+    # Llama 3.2 1B: 1,235,814,400 weights of 2 bytes, 10 bytes a ns.
+    result = simulator.run(write(tmp_path, SCALES + '[model]\n    name = "llama-3.2-1b"\n'))
+    times_ns = [int(row["time_ns"]) for row in result.lifecycle if row["replica"] == 1]
+    assert times_ns == [0, 500_000_000, 500_000_000 + 247_162_880]
+
+
+def test_without_a_model_weights_have_no_size(tmp_path):
+    with pytest.raises(InputErrors, match=r"autoscaling\.weights\.size_gb: missing; without \[model\] give the size"):
+        simulator.run(write(tmp_path, SCALES))

@@ -25,6 +25,7 @@ SHOWN_IN = {
         "router:llumnix", "infer_types[].filters[].instance_staleness_s infer_types[].filters[].failover_domain "
         "failover_domain instance_staleness_s"),
     "routing/test_llumnix_rescheduler.py": ("rescheduler:llumnix", "tpot_migrate_out_ceil_threshold"),
+    "engine/test_scaling_clock.py": ("autoscaling", "weights.warm_gb_per_s"),
     "scaling/test_concurrency_and_steps.py": ("autoscaler:kpa", "zero_grace_s"),
     "routing/test_proxy_routers.py": ("router:prefixaware", "counts_rest"),
     "test_hicache.py": (

@@ -225,6 +225,8 @@ FRONT = {
     "autoscaling.scale_down_stabilization_window_s": acts(0.0, 0.1, **SHRINKS),
     "autoscaling.stabilization": acts("unbroken", "extreme", **SCALES | {
         "autoscaling__scale_up_stabilization_window_s": 0.04, "autoscaling__interval_s": 0.02}),
+    "autoscaling.weights.gb_per_s": acts(0.1, 10.0, **SCALES | {"autoscaling__weights__size_gb": 0.01}),
+    "autoscaling.weights.size_gb": acts(0.01, 0.1, **SCALES | {"autoscaling__weights__gb_per_s": 1.0}),
     "autoscaling.ready_probe_s": acts(0.0, 0.07, **SCALES | {"autoscaling__warm_up_delay__mean_s": 0.02}),
     "autoscaling.rates.up[].percent": acts(30, 100, **SCALES | ONE_RATE),
     "autoscaling.rates.up[].replicas": acts(1, 3, **SCALES | {"autoscaling__rates__up": [{"period_s": 0.1}]}),
@@ -247,7 +249,8 @@ FRONT = {
     "autoscaling.drains": acts("newest", "oldest", **SHRINKS),
     "autoscaling.drain": acts("finish", "migrate", **SHRINKS | {
         "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__kv_bytes_per_token": 1e5}),
-    **delay("actuation_delay"), **delay("provisioning_delay"), **delay("loading_delay"), **delay("warm_up_delay"),
+    **delay("actuation_delay"), **delay("provisioning_delay"), **delay("image_pull_delay"),
+    **delay("loading_delay"), **delay("warm_up_delay"),
 }
 
 POOLS = {

@@ -66,11 +66,12 @@ class _Sink:
 
 
 def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None,
-        observer=None, resolution_us=0.0, **setup):
+        observer=None, resolution_us=0.0, weight_bytes=None, **setup):
     """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
 
     layers : of each pipeline stage; None: one stage. pools : fields of each pool in which it differs from the others.
     observer : sees every batch, with the `cluster` that it is given. resolution_us : of iterations.
+    weight_bytes : that a new replica of each pool reads.
     """
     latency = Linear(scenario.prices)
     latency.set_host(scenario.host.iteration_us, resolution_us)
@@ -78,7 +79,7 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
         latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
     upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
-                     autoscaler=autoscaler)
+                     autoscaler=autoscaler, weight_bytes=weight_bytes)
     plan = plan_of(scenario.parameters, latency, host=scenario.host, tier=scenario.tier, operations=(upkeep,),
                    keeps_journeys=True, keeps_legs=True, **(scenario.cache | setup))
     if pools is not None:

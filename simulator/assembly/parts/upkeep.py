@@ -15,7 +15,9 @@ from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.failures import Failure
-from simulator.errors import did_you_mean
+from simulator.domain.parallelism import Parallelism
+from simulator.domain.rank_weights import rank_weights
+from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.results.tables import without_spare
 
 
@@ -88,6 +90,11 @@ class Upkeep(Part):
             if scaling.zero is not None:
                 yield "autoscaling.zero.poll_s", span_s / scaling.zero.poll_s, "polls"
 
+    def prepare(self, sites: tuple) -> None:
+        """See Part; the durations of reading weights are those of each pool."""
+        read = self.experiment.autoscaling and self.experiment.autoscaling.weights
+        self.weight_bytes = tuple(_weight_bytes(read, site) for site in sites) if read else None
+
     def plan(self, plan, sink):
         """See Part; requests may leave replicas before they are complete."""
         loses_links = any(failure.kind == "link" for failure in self.experiment.failures)
@@ -104,7 +111,17 @@ class Upkeep(Part):
 
         failures, scaling = self.experiment.failures, self.experiment.autoscaling
         return (partial(upkeep.Upkeep, failures=failures, health=self.experiment.cluster.health, autoscaling=scaling,
-                        autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
+                        autoscaler=scaling and registry.load("autoscaler", scaling.policy),
+                        weight_bytes=self.weight_bytes),)
+
+
+def _weight_bytes(read, site) -> float:
+    """Return the size of the weights of a replica, which it reads once."""
+    if read.size_gb is not None:
+        return read.size_gb * 1e9
+    if site.stored is None:
+        raise InputErrors([KeyFault("autoscaling.weights.size_gb: missing; without [model] give the size")])
+    return rank_weights(replace(site.stored, parallelism=Parallelism(), experts=None)).num_bytes
 
 
 def _failed_pools(failures, pools) -> Iterator[Fault]:

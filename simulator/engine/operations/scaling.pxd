@@ -18,6 +18,7 @@ cdef class Scaling:
     cdef tuple _pools                   # engine.plan.Pool
     cdef object _requests               # structured array of the workload
     cdef object _generator              # of delays
+    cdef readonly object starts         # starts.Starts
     cdef int64_t _interval_ns           # between two decisions
     cdef list _groups                   # Group
     cdef RowList _finished              # requests that left replicas since the last decision or scrape

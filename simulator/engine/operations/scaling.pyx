@@ -17,6 +17,7 @@ from simulator.domain.whole_replicas import added_up
 from simulator.engine.operations.activity import Activity, are_for
 from simulator.engine.operations.pace import Pace, cut
 from simulator.engine.operations.scrapes import FirstTokens, Samples, Scrapes
+from simulator.engine.operations.starts import Starts
 from simulator.scaling.base import Observation, Variant
 
 
@@ -63,6 +64,8 @@ cdef class Scaling:
         self._fleet, self._agenda, self._lifecycle = fleet, agenda, lifecycle
         self._settings, self._pools, self._requests = settings, plan.pools, fleet.workload.requests
         self._generator = RandomStreams(plan.seed).generator("autoscaling")
+        self.starts = Starts(settings, self._generator, {
+            (place.pool, place.node) for place in lifecycle.places if place.is_open})
         self._offsets = RandomStreams(plan.seed).generator("autoscaling metrics")
         self._interval_ns = round((settings.interval_s or policy.interval_s) * 1e9)
         self.wants_finished = policy.wants_finished
@@ -313,13 +316,8 @@ cdef class Scaling:
         return sorted(places, key=by[self._settings.drains])
 
     def _launch(self, place, now_ns):
-        settings = self._settings
-        delays = (settings.provisioning_delay, settings.loading_delay, settings.warm_up_delay)
-        steps = [(stage, delay.draw_ns(self._generator))
-                 for stage, delay in zip((PROVISIONING, LOADING, WARMING), delays, strict=True)]
-        if settings.ready_probe_s > 0:
-            healthy_ns = sum(duration_ns for stage, duration_ns in steps if stage != PROVISIONING)
-            steps[2] = (WARMING, steps[2][1] + -healthy_ns % round(settings.ready_probe_s * 1e9))
+        durations_ns = self.starts.durations_ns(place.pool, place.node)
+        steps = list(zip((PROVISIONING, LOADING, WARMING), durations_ns, strict=True))
         self._advance(place, [step for step in steps if step[1] > 0], now_ns)
 
     def _advance(self, place, steps, now_ns):

@@ -22,6 +22,7 @@ cdef class Upkeep(Operation):
     failures : of domain.failures.Failure.
     health : domain.failures.Health; None: failures are detected at once.
     autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: no autoscaling.
+    weight_bytes : that a new replica of each pool reads from storage; None: none.
     """
 
     cdef readonly Lifecycle lifecycle
@@ -30,7 +31,8 @@ cdef class Upkeep(Operation):
     cdef Outages _outages
     cdef Scaling _scaling               # None: no autoscaling
 
-    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
+    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None,
+                 weight_bytes=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
@@ -39,6 +41,7 @@ cdef class Upkeep(Operation):
         self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
         if autoscaling is not None:
             self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
+            self._scaling.starts.weight_bytes = weight_bytes
 
     cdef int start(self) except -1 nogil:
         with gil:
