@@ -103,6 +103,8 @@ KINDS = {
         "mix": "simulator.scaling.mix:Mix",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
+        "saturation_v1": "simulator.scaling.saturation_v1:SaturationV1",
+        "saturation_v2": "simulator.scaling.saturation_v2:SaturationV2",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
         "utilisation": "simulator.scaling.utilisation:Utilisation",
     }, "simulator.scaling.base:Autoscaler"),

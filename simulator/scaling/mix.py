@@ -124,7 +124,7 @@ class Mix(Autoscaler):
 
 def cheapest(costs: Sequence[float], requests_per_s: Sequence, demand_per_s: np.ndarray,
              slice_factor: int) -> list[int]:
-    """Return the numbers of replicas of each kind with the least cost that serve a demand.
+    """Return the cheapest numbers of replicas of each kind that serve a demand.
 
     minimise sum_g cost_g y_g, with sum_c n_cg load_cg <= y_g and sum_g n_cg = slices, all integer; load_cg is the rate
     of a slice of cell c over the rate that a replica of kind g sustains.

@@ -34,12 +34,12 @@ def test_one_kind_needs_the_sum_of_its_loads():
 
 
 def test_each_cell_goes_to_the_kind_that_serves_it_cheaply():
-    # Short ones: 4 a second on cheap replicas of 2, cost 2; long ones: 2 on dear ones of 1, cost 8. All dear: 2.4 and up.
+    # Short ones: 4 a second on two cheap replicas; long ones: 2 a second on two dear ones, which alone serve them.
     assert cheapest([1.0, 4.0], [[2.0, 0.0], [10.0, 1.0]], np.array([4.0, 2.0]), 1) == [2, 2]
 
 
 def test_slices_of_a_cell_may_be_served_by_different_kinds():
-    # 3 a second: two dear replicas of 2 cost 5. One dear (2) and one cheap (1) cost 3.5, if a third may go apart.
+    # 3 a second. Three cheap replicas cost 3; at twice the price 6, two dear ones 5, one of each 4.5, by thirds.
     costs, rates = [1.0, 2.5], [[1.0], [2.0]]
     assert cheapest(costs, rates, np.array([3.0]), 3) == [3, 0]
     assert cheapest([2.0, 2.5], rates, np.array([3.0]), 3) == [1, 1]

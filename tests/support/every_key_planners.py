@@ -65,6 +65,13 @@ PLANNERS |= of("autoscaler:mix", {
     "profiles[].requests_per_s": acts([[90.0, 60.0], [40.0, 20.0]], [[9.0, 9.0], [4.0, 2.0]], **MIXED),
     "slice_factor": acts(1, 9, **BOTH), "window_s": acts(0.04, 2.0, **MIXED)})
 
+PLANNERS |= of("autoscaler:saturation_v1", {
+    "kv_cache_threshold": acts(0.2, 0.9, **GROWS), "queue_threshold": acts(4.0, 30.0, **GROWS),
+    "kv_spare_trigger": acts(0.01, 0.7, **GROWS), "queue_spare_trigger": acts(0.0, 4.9, **GROWS)})
+PLANNERS |= of("autoscaler:saturation_v2", {
+    "kv_cache_threshold": acts(0.1, 0.9, **GROWS), "queue_threshold": acts(1, 90, **GROWS),
+    "scale_up_threshold": acts(0.1, 0.99, **GROWS), "scale_down_boundary": acts(0.01, 0.8, **GROWS)})
+
 # Requests of 40 to 185 tokens, priorities 0 to 3, three SLO classes. Pool b is slower than a, c takes short texts.
 SELECTED = {"pools": [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "latency": {"base_us": 9000.0}},
                       {"name": "c", "replicas": 1, "engine": {"max_model_len": 100}}],
