@@ -108,4 +108,5 @@ CASES = (
     RANKS | {"engine.data_parallel.load_balancing": "hybrid"},
     LOCK_STEP | transfer("nixl", noticed_at="start") | {"engine.async_scheduling": False},
     UNEVEN | TIERS | {"cluster.routing.policy": "kvaware"},
+    *(each | {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}} for each in (NIXL, RANKS)),
 )
