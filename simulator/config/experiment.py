@@ -15,6 +15,7 @@ from simulator.domain.failures import Health
 from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.host import HostParameters
 from simulator.domain.load import Load, Measure, Warmup
+from simulator.domain.router_queue import RouterQueueParameters
 from simulator.domain.slo_classes import SloClass, by_name
 from simulator.domain.traits import Images, OutputKnowledge, Videos
 
@@ -240,6 +241,8 @@ class Routing(LegRouting, kw_only=True):
     retry_timeout_s: Annotated[float, Meta(ge=0, le=1e6, description=(
         "time for which a request that no replica accepts is retried; 0: it is rejected immediately"))] = 0.0
     retry_interval_s: Annotated[float, Meta(gt=1e-6, le=1e6, description="time between two retries")] = 1.0
+    queue: Annotated[RouterQueueParameters | None, Meta(description=(
+        'queue in front of the router "dynamo", in which requests wait while replicas are busy; absent: none'))] = None
 
 
 class Cluster(with_parts(Section, "cluster"), kw_only=True):

@@ -288,6 +288,8 @@ cdef class Cluster:
         while self.fleet.departures.any():      # again: a request passed on now may be refused at once
             while self.fleet.departures.any():
                 row = self.fleet.departures.take()
+                if row < 0:                     # its first token: only stages of gateways heed it, when they settle
+                    continue
                 if self._continuing != NULL and (
                         row >= self._num_requests or self._requests[row].status < COMPLETED):
                     (<Operation>self._continuing).noticed(row, now_ns)

@@ -9,6 +9,7 @@ from simulator.workload.limits import MISSING
 
 # Properties that only some workloads have, in `Columns.facts`: a predicted output length; reasoning tokens, which begin
 # the output and are not shown; images in the prompt, and their tokens.
+QUEUE_FACTS = ("strict_priority", "priority_jump_s")      # the latter in ns, as all times
 FACTS = ("predicted_tokens", "reasoning_tokens", "num_images", "image_tokens")
 ROWWISE = ("arrival_ns", "prompt_tokens", "output_tokens", "request_ids", "priority", "max_tokens", "timeout_ns",
            "expected_tokens")
@@ -83,7 +84,7 @@ class Columns(msgspec.Struct, frozen=True):
         and `prompt_tokens`, which then hold only the tokens that each turn adds. None: prompts are whole. Resolved by
         `history.composed` before rows move.
     waits : None: each request comes at its `arrival_ns`. Else the `arrival_ns` of a request that waits is not used.
-    facts : by column of `FACTS`, int64 (n,), limits.MISSING: not known; absent if no source gives it.
+    facts : by column of `FACTS` and `QUEUE_FACTS`, int64 (n,), limits.MISSING: not known; absent if no source gives it.
     expected_tokens : predicted output lengths that policies read, -1: unknown. None: all are unknown.
     most : the number of first requests that come; 0: all come.
     clients : None: all come as [workload.load] says.

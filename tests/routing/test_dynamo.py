@@ -128,3 +128,40 @@ def test_blocks_count_once_and_weigh_as_their_last_use_says(seed):
                 break
             assert [blocks for _, blocks in account.loads()] == [expected.total(0), expected.total(1)]
         account.check()
+
+
+SECOND = 10**9
+
+
+@pytest.mark.parametrize(("policy", "known"), [("ttl", [4, 4, 0]), ("lru", [4, 4, 4])])
+def test_prompts_are_remembered_for_a_time_after_they_were_sent_last(policy, known):
+    router = router_of("dynamo", view_of(1), REQUESTS, overlap="approximate", approximate_policy=policy,
+                       approximate_ttl_s=10.0, load="replicas")
+
+    def blocks(time_s):
+        # 64 / 16 less the credit, and 4 blocks less cached ones: a cost of 8 without a match, of 0 with 4 blocks.
+        return (8 + router.scores(2, time_s * SECOND)[0]) / 2
+
+    router.note_sent(0, 0, 0)
+    found = [blocks(5)]
+    router.note_sent(0, 0, 9 * SECOND)
+    found += [blocks(18), blocks(19)]
+    assert found == known
+
+
+def test_the_cache_is_predicted_to_have_what_was_sent():
+    requests = workload([[("a", 64)], 64, [("a", 64)]])
+    view = CachedView(2)
+    view.blocks = [0, 1]
+    router = router_of("dynamo", view, requests, predicted_ttl_s=2.0, load="replicas")
+    assert router.scores(2, 0).tolist() == [-8.0, -6.0]
+
+    router.note_sent(0, 0, 0)
+
+    assert router.scores(2, 1).tolist() == [0.0, -6.0]
+    assert router.scores(2, 2 * SECOND).tolist() == [-8.0, -6.0]
+
+
+def test_predictions_are_of_events():
+    with pytest.raises(ValueError, match="predicted_ttl_s: expected none"):
+        router_of("dynamo", view_of(1), REQUESTS, predicted_ttl_s=1.0, overlap="approximate")

@@ -1,5 +1,6 @@
 """The router-side prefix index against a model that stores every block."""
 from collections import OrderedDict
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -117,3 +118,24 @@ def test_any_number_of_replicas_fits(num_replicas):
     index.note_sent(0, num_replicas - 1)
 
     assert index.matched_blocks(0) == [0] * (num_replicas - 1) + [2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_blocks_are_forgotten_when_their_time_has_passed(seed):
+    rng, now_ns = Random(seed), 0
+    prompts = [[(rng.choice("ab"), rng.choice([8, 16, 40])), ("", rng.choice([0, 4, 20]))] for _ in range(30)]
+    prompts = [[piece for piece in prompt if piece[1]] for prompt in prompts]
+    index = PrefixIndex(context_of(view_of(3), workload(prompts), block_size=BLOCK), 1000, ttl_ns=50)
+    naive, last = Naive(prompts, 3, 1000), {}
+    for _ in range(3000):               # so many that the ring of touches grows
+        now_ns += rng.choice([0, 0, 0, 1, 7]) if rng.random() < 0.98 else 40
+        index.note_time(now_ns)
+        for replica, lru in enumerate(naive.lru):
+            for block in [block for block in lru if last[replica, block] <= now_ns - 50]:
+                del lru[block]
+        row, replica = rng.randrange(len(prompts)), rng.randrange(3)
+        assert index.matched_blocks(row) == naive.matched(row)
+        index.note_sent(row, replica)
+        naive.send(row, replica)
+        last |= {(replica, block): now_ns for block in naive.blocks(row)}
+    index.check()

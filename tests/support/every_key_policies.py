@@ -443,6 +443,9 @@ ROUTERS = {
         "active_prefill_tokens_threshold": acts(ABSENT, 0.0), "active_prefill_tokens_threshold_frac": acts(ABSENT, 0.0),
         "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
         "temperature": acts(0.0, 1.0), "overlap": acts("events", "approximate", **TIGHT),
+        "predicted_ttl_s": acts(ABSENT, 10.0, cluster__routing__cache_signal_delay_s=1.0),
+        "approximate_policy": acts("ttl", "lru", **routing(overlap="approximate", approximate_ttl_s=0.001)),
+        "approximate_ttl_s": acts(0.001, 100.0, cluster__routing__overlap="approximate"),
         "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),
     **of("router:kvaware", {
         "threshold_tokens": acts(0, 2000), "rate_window_s": acts(

@@ -10,6 +10,7 @@ FULL = {"engine__max_num_seqs": 1}
 SLOW = {"latency__base_us": 20_000.0}
 QUEUE = {"cluster__gateway_queue__tick_s": 1e-3, "cluster__gateway_queue__saturation__detector": "concurrency",
          "cluster__gateway_queue__saturation__max_concurrency": 1, **SLOW}
+QUEUED = {"cluster__routing__policy": "dynamo", "cluster__routing__queue__threshold": 0.0, **SLOW}
 MOVES = {"cluster__rescheduling__policy": "rebalance", "cluster__rescheduling__interval_s": 0.01,
          "cluster__rescheduling__least_difference": 0.01, "cluster__rescheduling__kv_bytes_per_token": 1e5,
          "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__mode": "live",
@@ -164,6 +165,22 @@ FRONT = {
         "cluster__gateway_queue__in_flight_eviction": True, "latency__host__queue_base_us": 30_000.0}),
     "cluster.gateway_queue.saturation.detector": acts("utilisation", "never", **QUEUE | {
         "cluster__gateway_queue__saturation": {}}),
+    "cluster.routing.queue.threshold": acts(0.0, 100.0, **QUEUED),
+    "cluster.routing.queue.threshold_tokens": acts(0, 10**6, **QUEUED | {"cluster__routing__queue__threshold": 100.0}),
+    "cluster.routing.queue.busy_ratio": acts(0.1, 1.0, **QUEUED),
+    "cluster.routing.queue.order": acts("fcfs", "lcfs", **QUEUED),
+    "cluster.routing.queue.classes[].slo_class": acts("critical", "sheddable", **QUEUED | {
+        "cluster__routing__queue__classes": [{"max_requests": 0}, {}]}),
+    "cluster.routing.queue.classes[].min_tokens": acts(40, 1000, **QUEUED | {
+        "cluster__routing__queue__classes": [{"max_requests": 0}, {}]}),
+    "cluster.routing.queue.classes[].quantum": acts(1, 10**6, **QUEUED | {
+        "cluster__routing__queue__classes": [{}, {"min_tokens": 100, "quantum": 100}]}),
+    **{f"cluster.routing.queue.classes[].{key}": acts(*values, **QUEUED | {
+        "cluster__routing__queue__classes": [{}]} | settings) for key, values, settings in (
+            ("order", ("fcfs", "lcfs"), {}), ("threshold", (0.0, 100.0), {}),
+            ("threshold_tokens", (0, 10**6), {"cluster__routing__queue__threshold": 100.0}),
+            ("max_requests", (0, 1000), {}), ("max_prompt_tokens", (0, 10**6), {}),
+            ("max_cached_tokens", (0, 10**6), {}))},
     "cluster.routing.policy": acts("round_robin", "least_loaded"),
     "cluster.routing.snapshot_refresh_interval_s": acts(0.0, 0.1, cluster__routing__policy="vllm_dp"),
     "cluster.routing.retry_timeout_s": acts(0.0, 0.2, **FAILS | {

@@ -121,4 +121,5 @@ CASES = (
       for key in ("weight", "rpm", "tpm")),
     *(NIXL | {f"cluster.{table}.policy": "litellm_usage"}
       for table in ("routing", "disaggregation.prefill", "disaggregation.decode")),
+    *(each | {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}} for each in (NIXL, RANKS)),
 )

@@ -313,7 +313,7 @@ cdef class Gateway:
         while self._owed > 0:
             self._owed -= 1
             self._attempt(now_ns)
-        return 0
+        return 0 if self._stage is None else self._stage.settle(now_ns)
 
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._fleet.requests[row].status >= COMPLETED or self._fleet.requests[row].replica < 0:
@@ -334,6 +334,8 @@ cdef class Gateway:
     cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.queue is not None:
             self.queue.remove(row)
+        if self._stage is not None:
+            self._stage.forget(row)
         return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
 
     cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil:

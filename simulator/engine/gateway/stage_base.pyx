@@ -2,7 +2,13 @@
 
 
 cdef class Stage:
-    """Base of `encoders.stage.EncodeStage`; gateways and stages refer to each other."""
+    """Base of stages; gateways and stages refer to each other."""
 
     cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil:
         return False
+
+    cdef int settle(self, int64_t now_ns) except -1 nogil:
+        return 0
+
+    cdef int forget(self, int32_t row) except -1 nogil:
+        return 0

@@ -68,6 +68,8 @@ cdef class Delivery:
         if request.first_token_ns < 0:
             unseen = request.output_tokens
             request.first_token_ns = now_ns + self.output_ns
+            if self._departures.reports_prefills:
+                self._departures.add(-1 - row)
         else:
             self._recorder.gaps.add(now_ns - self.last_token_ns[row] + self.gap_ns * tokens, 1)
         self.last_token_ns[row] = now_ns

@@ -1,4 +1,4 @@
-"""Requests that have left their replicas, or ask for a KV transfer, until the cluster is notified."""
+"""Requests that left their replicas, ask for a KV transfer or have a first token, until the cluster is notified."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
@@ -10,7 +10,8 @@ cdef class Departures:
     cdef int32_t* _rows         # [_size] in the order in which they left; NULL: not kept
     cdef int64_t _size
     cdef int64_t _taken         # number of leading rows that were taken out
-    cdef int64_t _room          # for each request to leave once, and to be reported once before that
+    cdef int64_t _room          # for each request to leave once, and to be reported twice before that
+    cdef public bint reports_prefills   # a request with its first token is listed, too: as -1 - row
 
     cdef int64_t turn_ns        # the last instant at which a replica acted
     cdef int32_t turn           # replicas below it have already acted at turn_ns; the others have not

@@ -11,7 +11,7 @@ cdef class Departures:
     """
 
     def __init__(self, int64_t num_requests):
-        self._room = 2 * num_requests
+        self._room = 3 * num_requests
         self.turn_ns = -1
 
     def keep(self):

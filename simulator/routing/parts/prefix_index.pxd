@@ -4,7 +4,7 @@ The private blocks of a prompt, which no other request can have, are one entry w
 same request is sent again, and then only together.
 """
 cimport cython
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from simulator.core.hash_map cimport HashMap
 from simulator.core.index_list cimport IndexLinks, IndexList
@@ -15,13 +15,26 @@ from simulator.signals.holder_sets cimport HolderSets
 
 cdef struct Held:               # a block, or the rest of a run, in the LRU of one replica
     uint64_t hash
+    int64_t touched_ns          # when it was sent last
     int32_t num_blocks
     int32_t is_whole            # 0: a run without its beginning, which cannot be hit
+
+
+cdef struct Touch:              # a prompt was sent to a replica
+    int64_t time_ns
+    int32_t replica
+    int32_t spare
 
 
 @cython.final
 cdef class PrefixIndex:
     cdef readonly int32_t capacity      # blocks per replica
+    cdef readonly int64_t ttl_ns        # a block is forgotten that long after it was sent last; 0: never
+    cdef int64_t _now_ns                # of the last `expire`
+    cdef Touch* _touches                # ring of _touch_room (a power of two) of the touches within ttl_ns, by time
+    cdef int64_t _touch_room
+    cdef int64_t _first_touch           # number of the first and behind the last, modulo _touch_room in the ring
+    cdef int64_t _end_touch
     cdef readonly int32_t block_size    # tokens
     cdef bint _counts_rest              # the tokens behind the last whole block of a prompt are a block, too
     cdef int32_t _num_replicas
@@ -56,6 +69,9 @@ cdef class PrefixIndex:
     # A prompt was sent to a replica: its blocks are the latest there, in their order.
     cdef int touch(self, int32_t row, int32_t replica) except -1 nogil
 
+    # Forget blocks that were sent last ttl_ns ago. Called before `match` and `touch`, if there is a ttl_ns.
+    cdef int expire(self, int64_t now_ns) except -1 nogil
+
     # A replica holds nothing any more.
     cdef int forget(self, int32_t replica) except -1 nogil
 
@@ -65,4 +81,5 @@ cdef class PrefixIndex:
     cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil
     cdef int _evict(self, int32_t replica, int32_t num_blocks) except -1 nogil
     cdef int _grow(self) except -1 nogil
+    cdef int _note_touch(self, int32_t replica) except -1 nogil
     cpdef int check(self) except -1

@@ -31,12 +31,13 @@ cdef class PrefixIndex:
     capacity : blocks per replica.
     counts_rest : the tokens behind the last whole block of a prompt are a block, too, which matches as a whole.
     block_tokens : tokens per block; 0: the block size of the context.
+    ttl_ns : time for which a block is held after it was sent last; 0: any time.
     """
 
-    def __cinit__(self, context, int32_t capacity, bint counts_rest=False, int32_t block_tokens=0):
+    def __cinit__(self, context, int32_t capacity, bint counts_rest=False, int32_t block_tokens=0, int64_t ttl_ns=0):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
-        self.capacity, self.block_size = capacity, block_tokens or context.block_size
+        self.capacity, self.block_size, self.ttl_ns = capacity, block_tokens or context.block_size, ttl_ns
         self._counts_rest = counts_rest
         self._num_replicas = context.view.num_replicas
         self._content, self._owner, self._row = context.content, context.workload, -1
@@ -55,6 +56,7 @@ cdef class PrefixIndex:
         free(self._lru)
         free(self._blocks)
         free(self._hashes)
+        free(self._touches)
 
     cdef int32_t match(self, int32_t row, int32_t* matched) except -1 nogil:
         cdef int32_t best = 0, i
@@ -77,21 +79,52 @@ cdef class PrefixIndex:
                 i += 1
                 continue
             last = first
+            self._held[first].touched_ns = self._now_ns
             i += 1
             while i < self._public:         # most often the successor of last time follows again
                 after = self._links.next(last)
                 if after == NONE or self._held[after].hash != self._hashes[i]:
                     break
                 last = after
+                self._held[after].touched_ns = self._now_ns
                 i += 1
             self._links.move_back(lru, first, last)
         if self._private > 0:
             self._touch_run(replica)
+        if self.ttl_ns > 0:
+            self._note_touch(replica)
         # An LRU holds the latest `capacity` different blocks: evicting now or on the way gives one result.
         return self._evict(replica, self._blocks[replica] - self.capacity)
 
     cdef int forget(self, int32_t replica) except -1 nogil:
         return self._evict(replica, self._blocks[replica])
+
+    cdef int expire(self, int64_t now_ns) except -1 nogil:
+        cdef const Touch* touch
+        cdef const IndexList* lru
+        self._now_ns = now_ns
+        while self._first_touch < self._end_touch:
+            touch = &self._touches[self._first_touch & (self._touch_room - 1)]
+            if touch.time_ns > now_ns - self.ttl_ns:
+                return 0
+            lru = &self._lru[touch.replica]
+            while lru.size > 0 and self._held[lru.head].touched_ns <= now_ns - self.ttl_ns:
+                self._evict(touch.replica, self._held[lru.head].num_blocks)
+            self._first_touch += 1
+        return 0
+
+    cdef int _note_touch(self, int32_t replica) except -1 nogil:
+        cdef int64_t room = self._touch_room, i
+        if self._end_touch - self._first_touch == room:
+            resize(&self._touches, 2 * max(room, FIRST_ENTRIES) * sizeof(Touch))
+            self._touch_room = 2 * max(room, FIRST_ENTRIES)
+            for i in range(self._first_touch, self._end_touch):         # the last `room` touches, in their new places
+                if i & (self._touch_room - 1) >= room:
+                    self._touches[i & (self._touch_room - 1)] = self._touches[i & (room - 1)]
+        self._touches[self._end_touch & (self._touch_room - 1)].time_ns = self._now_ns
+        self._touches[self._end_touch & (self._touch_room - 1)].replica = replica
+        self._end_touch += 1
+        return 0
 
     cdef int _read(self, int32_t row) except -1 nogil:
         """Take the hashes of a prompt."""
@@ -133,6 +166,7 @@ cdef class PrefixIndex:
         self._links.move_back(&self._lru[replica], held, held)
         self._blocks[replica] += self._private - self._held[held].num_blocks
         self._held[held].num_blocks, self._held[held].is_whole = self._private, True
+        self._held[held].touched_ns = self._now_ns
         return self._holders.add(hash, replica)
 
     cdef int32_t _add(self, uint64_t hash, int32_t num_blocks, int32_t replica) except -1 nogil:
@@ -144,6 +178,7 @@ cdef class PrefixIndex:
         self._holders.add(hash, replica)
         held = self._links.pop_front(&self._free_held)
         self._held[held].hash, self._held[held].num_blocks, self._held[held].is_whole = hash, num_blocks, True
+        self._held[held].touched_ns = self._now_ns
         self._links.push_back(&self._lru[replica], held)
         self._blocks[replica] += num_blocks
         return held
@@ -217,6 +252,10 @@ cdef class PrefixIndex:
     def note_sent(self, row, replica):
         """Note that a prompt was sent to a replica."""
         self.touch(row, replica)
+
+    def note_time(self, now_ns):
+        """Note the time, and forget the blocks that have passed theirs."""
+        self.expire(now_ns)
 
     def note_closed(self, replica):
         """Note that a replica holds nothing any more."""

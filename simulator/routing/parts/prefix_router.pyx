@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from simulator.core.clock cimport ns_from_s
 from simulator.routing.parts.pick cimport pick_highest
 
 Capacity = Annotated[int, Meta(ge=1, le=2**30, description=(
@@ -15,10 +16,15 @@ BlockTokens = Annotated[int, Meta(ge=0, le=2**20, description=(
 
 
 cdef class PrefixRouter(Router):
-    """Base of routers that remember `capacity_blocks` blocks of each replica."""
+    """Base of routers that remember `capacity_blocks` blocks of each replica.
+
+    Parameters with a `ttl_s` above 0 limit the time, too.
+    """
 
     def __cinit__(self, parameters, context, *_, **__):
-        self.index = PrefixIndex(context, parameters.capacity_blocks, getattr(parameters, "counts_rest", False))
+        self.index = PrefixIndex(context, parameters.capacity_blocks,
+                                 counts_rest=getattr(parameters, "counts_rest", False),
+                                 ttl_ns=ns_from_s(getattr(parameters, "ttl_s", 0.0)))
         self.matched = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         self.preference = <double*>calloc(self.num_replicas, sizeof(double))
         if self.matched == NULL or self.preference == NULL:

@@ -1,6 +1,5 @@
 """`dynamo`: the least cost of prefill that is left and blocks that are held, or nearly the least."""
 from libc.math cimport INFINITY, exp
-from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -10,17 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from simulator.domain.replica_state cimport ReplicaState
-from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.parts.holders cimport holders
-from simulator.routing.parts.kv_account cimport KvAccount
 from simulator.routing.parts.pick cimport highest, pick_in_proportion, pick_least
-from simulator.routing.parts.prefix_router cimport PrefixRouter
-from simulator.signals.media cimport DISK, HOST, SHARED
+from simulator.signals.media cimport DISK, HOST, NUM_MEDIA, SHARED
 
 from simulator.routing.parts.prefix_router import Capacity
 
 LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits a double's 53 bits
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
+Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Threshold = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -57,17 +55,37 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "source of P and D: router: the requests that it sent, as in Dynamo; replicas: their reports of prompt tokens "
         "that wait or run, and of KV blocks in use"))] = "router"
     track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
-    active_decode_blocks_threshold: Annotated[float, Meta(ge=0, le=1, extra={"unit": ""}, description=(
+    active_decode_blocks_threshold: Annotated[Share | None, Meta(extra={"unit": ""}, description=(
         "a replica with a larger share of its KV blocks in D, without this request, gets no requests; absent: any "
-        "share"))] | None = None
-    active_prefill_tokens_threshold: Annotated[Threshold, Meta(extra={"unit": "tokens"}, description=(
-        "a replica with more tokens in P, without this request, gets no requests; absent: any number"))] | None = None
-    active_prefill_tokens_threshold_frac: Annotated[Threshold, Meta(extra={"unit": ""}, description=(
-        "as active_prefill_tokens_threshold, in units of max_num_batched_tokens"))] | None = None
+        "share"))] = None
+    active_prefill_tokens_threshold: Annotated[Threshold | None, Meta(extra={"unit": "tokens"}, description=(
+        "a replica with more tokens in P, without this request, gets no requests; absent: any number"))] = None
+    active_prefill_tokens_threshold_frac: Annotated[Threshold | None, Meta(extra={"unit": ""}, description=(
+        "as active_prefill_tokens_threshold, in units of max_num_batched_tokens"))] = None
     overlap: Annotated[Literal["events", "approximate"], Meta(description=(
         "known blocks of a replica: events: as its cache reports, up to cache_signal_delay_s late; approximate: the "
         "prompts that the router remembers sending"))] = "events"
+    predicted_ttl_s: Annotated[Seconds | None, Meta(description=(
+        "events: time for which the blocks of a prompt count as cached where it was sent, before the cache reports "
+        "them; absent: they do not"))] = None
+    approximate_policy: Annotated[Literal["ttl", "lru"], Meta(description=(
+        "approximate: ttl: blocks are remembered for approximate_ttl_s, and within capacity_blocks; lru: within "
+        "capacity_blocks alone"))] = "ttl"
+    approximate_ttl_s: Annotated[Seconds, Meta(description=(
+        "approximate: time for which the blocks of a prompt are remembered after it was sent last"))] = 120.0
     capacity_blocks: Capacity = 1_000_000
+
+    def __post_init__(self):
+        if self.predicted_ttl_s is not None and self.overlap == "approximate":
+            raise ValueError('predicted_ttl_s: expected none with overlap = "approximate", found '
+                             f"{self.predicted_ttl_s}: all known blocks are predictions there")
+
+    @property
+    def ttl_s(self):
+        """Time for which the router remembers a prompt; 0: any time."""
+        if self.overlap == "events":
+            return self.predicted_ttl_s or 0.0
+        return self.approximate_ttl_s if self.approximate_policy == "ttl" else 0.0
 
 
 def is_short(weight) -> bool:
@@ -86,29 +104,17 @@ cdef class Dynamo(PrefixRouter):
 
     tier_keys = ("host_credit", "disk_credit", "shared_credit")
 
-    cdef double _credit, _host, _disk, _shared, _prefill, _request, _temperature, _decay
-    cdef double _most_blocks, _most_tokens, _most_batches       # thresholds of busy replicas; infinity: none
-    cdef int32_t _media             # bit m: a credit goes by medium m
-    cdef bint _is_approximate
-    cdef bint _tracks_prefill
-    cdef bint _ranks_loads          # loads order replicas that have no block of a prompt, for any prompt
-    cdef readonly KvAccount account     # its own account; None: the replicas report their loads
-    cdef TiedMinima _loads          # [replica] its cost without a request; infinity: closed, or busy
-    cdef TiedMinima _prefills       # [replica] tokens to prefill, infinity: closed, or busy; kept if credits decay
-    cdef int32_t* _holders          # [num_replicas] scratch
-    cdef int32_t* _live             # [num_replicas] blocks of the prompt that live requests have there; then scratch
-    cdef const int32_t* _overlaps   # of request _row, as of the last decision; borrowed
-    cdef int32_t _row               # -1: none
-
     def __cinit__(self, parameters, context):
         self._holders = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         self._live = <int32_t*>calloc(2 * <size_t>self.num_replicas, sizeof(int32_t))
-        if self._holders == NULL or self._live == NULL:
+        self._known = <int32_t*>calloc(NUM_MEDIA * <size_t>self.num_replicas, sizeof(int32_t))
+        if self._holders == NULL or self._live == NULL or self._known == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self._holders)
         free(self._live)
+        free(self._known)
 
     def __init__(self, parameters, context):
         self._credit, self._prefill = parameters.overlap_credit, parameters.prefill_weight
@@ -117,6 +123,7 @@ cdef class Dynamo(PrefixRouter):
         self._request, self._temperature = parameters.request_weight, parameters.temperature
         self._decay, self._tracks_prefill = parameters.credit_decay, parameters.track_prefill_tokens
         self._is_approximate, self._row = parameters.overlap == "approximate", -1
+        self._remembers = self._is_approximate or parameters.predicted_ttl_s is not None
         self.reads_state = self.has_scores = True
         self._loads, self._prefills = TiedMinima(self.num_replicas), TiedMinima(self.num_replicas)
         self._most_blocks, self._most_tokens, self._most_batches = (
@@ -214,15 +221,31 @@ cdef class Dynamo(PrefixRouter):
         self._row = -1
         if self.account is not None:
             self.account.blocks.match(row, self._live)
-        if self._is_approximate:
+        if self._remembers:
+            self.index.expire(now_ns)
             self.index.match(row, self.matched)
+        if self._is_approximate:
             self._overlaps = self.matched
         elif self.view.has_tiers:
-            self._overlaps = self.view.tiers_in_turn(row, self._media, now_ns)
+            self._overlaps = self._with_predicted(self.view.tiers_in_turn(row, self._media, now_ns), NUM_MEDIA)
         else:
-            self._overlaps = self.view.cached_everywhere(row, now_ns)
+            self._overlaps = self._with_predicted(self.view.cached_everywhere(row, now_ns), 1)
         self._row = row
         return self._overlaps
+
+    cdef const int32_t* _with_predicted(self, const int32_t* reported, int32_t num_media) noexcept nogil:
+        """Return known blocks by medium: blocks that the cache is predicted to have come before those of tiers."""
+        cdef int32_t i, medium, missing, taken
+        if not self._remembers:
+            return reported
+        for i in range(self.num_replicas):
+            missing = max(self.matched[i] - reported[i], 0)
+            self._known[i] = reported[i] + missing
+            for medium in range(HOST, num_media):
+                taken = min(missing, reported[medium * self.num_replicas + i])
+                self._known[medium * self.num_replicas + i] = reported[medium * self.num_replicas + i] - taken
+                missing -= taken
+        return self._known
 
     cdef int _take_loads(self, int64_t now_ns) except -1 nogil:
         """Take in the replicas that changed."""
@@ -240,14 +263,14 @@ cdef class Dynamo(PrefixRouter):
         self.view.forget_changes()
         return 0
 
-    cdef inline int64_t _prefill_tokens(self, int32_t replica) noexcept nogil:
+    cdef int64_t _prefill_tokens(self, int32_t replica) noexcept nogil:
         if self.account is not None:
             return self.account.prefill_tokens[replica]
         if not self._tracks_prefill:
             return 0
         return self.view.states[replica].waiting_prefill_tokens + self.view.states[replica].running_prefill_tokens
 
-    cdef inline int64_t _used_blocks(self, int32_t replica) noexcept nogil:
+    cdef int64_t _used_blocks(self, int32_t replica) noexcept nogil:
         cdef const ReplicaState* state = &self.view.states[replica]
         if self.account is not None:
             return self.account.blocks.blocks(replica)
@@ -298,19 +321,36 @@ cdef class Dynamo(PrefixRouter):
                 + blocks + self._request * self.view.accounts[replica].in_flight)
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-        cdef int64_t cached
-        cdef int32_t medium
         if self.account is not None:
             if row != self._row:
                 self._look_up(row, now_ns)
-            cached = self._overlaps[replica]
-            for medium in range(HOST, SHARED + 1 if self.view.has_tiers and not self._is_approximate else HOST):
-                cached += self._overlaps[medium * self.num_replicas + replica]
-            self.account.sent(row, replica, self.requests[row].prompt_tokens - cached * self.index.block_size)
+            self.account.sent(row, replica,
+                              self.requests[row].prompt_tokens - self._cached(replica) * self.index.block_size)
         self._row = -1
-        if self._is_approximate:
+        if self._remembers:
+            self.index.expire(now_ns)
             self.index.touch(row, replica)
         return 0
+
+    cdef int64_t _cached(self, int32_t replica) noexcept nogil:
+        """Return the blocks of the prompt last looked up that a replica has, in its cache or in tiers with a credit."""
+        cdef int64_t cached = self._overlaps[replica]
+        cdef int32_t medium
+        for medium in range(HOST, SHARED + 1 if self.view.has_tiers and not self._is_approximate else HOST):
+            cached += self._overlaps[medium * self.num_replicas + replica]
+        return cached
+
+    cdef int32_t most_cached(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int64_t best = 0
+        cdef int32_t i
+        self._look_up(row, now_ns)
+        for i in range(self.num_replicas):
+            if self.view.accounts[i].is_routable:
+                best = max(best, self._cached(i))
+        return <int32_t>best
+
+    cdef int update(self, int64_t now_ns) except -1 nogil:
+        return self._take_loads(now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         return 0 if self.account is None else self.account.left(row, replica)

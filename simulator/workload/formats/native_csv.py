@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault, number_of
-from simulator.workload.columns import FACTS, LABELS, Columns
+from simulator.workload.columns import FACTS, LABELS, QUEUE_FACTS, Columns
 from simulator.workload.formats.json_rows import as_csv, is_json
 from simulator.workload.formats.native_names import Names, NativeParameters, kind_of_times, names_of
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
@@ -43,6 +43,8 @@ COLUMNS = {
     "play": Column(Kind.TEXT),
     "wait_for": Column(Kind.TEXT),
     "not_before_s": Column(Kind.SECONDS, 0, MAX_TIME_NS),
+    "strict_priority": Column(Kind.INTEGER, 0, 2**31 - 1),
+    "priority_jump_s": Column(Kind.SECONDS, 0, 10**15),
     **{fact: Column(Kind.INTEGER, 0) for fact in FACTS},
 }
 # The column that includes each fact.
@@ -125,7 +127,8 @@ class NativeCsv:
             max_tokens=scan.values.get("max_tokens"),
             timeout_ns=scan.values.get("deadline_s"),
             labels={label: _label_of(scan, label) for label in LABELS if label in scan.values},
-            facts=shown | {fact: scan.values[fact] for fact in FACTS if fact in scan.values},
+            facts=shown | {fact: scan.values[fact] for fact in (*FACTS, *QUEUE_FACTS)
+                           if fact in scan.values},
             images=images,
             prompts=prompts,
             adds_to=turns_before(scan) if self._sessions.accumulate else None,

@@ -75,7 +75,8 @@ def _demands(workload: Workload) -> dict[str, list[str]]:
             columns[label] = ["" if code < 0 else str(names[code]) for code in demands[label].tolist()]
     if np.any(demands["expected_tokens"] >= 0):
         columns["predicted_tokens"] = _texts(demands["expected_tokens"], -1)
-    return columns | {fact: _texts(values, MISSING) for fact, values in facts.items() if fact != NO_BUDGET}
+    return columns | {fact: (_seconds if fact.endswith("_s") else _texts)(values, MISSING)
+                      for fact, values in facts.items() if fact != NO_BUDGET}
 
 
 def _timeouts(workload: Workload) -> np.ndarray:
