@@ -79,11 +79,14 @@ KINDS = {
     }, "simulator.kv.tiers.eviction:EvictionPolicy"),
     "admission": Kind("admission policy", "policy", {
         "always": "simulator.admission.always:Always",
+        "latency_slo": "simulator.admission.latency_slo:LatencySlo",
+        "probabilistic": "simulator.admission.probabilistic:Probabilistic",
         "reject_all": "simulator.admission.reject_all:RejectAll",
         "saturation_shed": "simulator.admission.saturation_shed:SaturationShed",
         "tenant_budgets": "simulator.admission.tenant_budgets:TenantBudgets",
         "tier_shed": "simulator.admission.tier_shed:TierShed",
         "token_bucket": "simulator.admission.token_bucket:TokenBucket",
+        "token_quota": "simulator.admission.token_quota:TokenQuota",
     }, "simulator.admission.base:Admission"),
     "saturation": Kind("saturation detector", "detector", {
         "concurrency": "simulator.admission.saturation.concurrency:Concurrency",

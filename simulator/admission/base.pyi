@@ -9,6 +9,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     classes: Any
     num_slots: int = 0
     make: Callable | None = None
+    seed: int = 0
+    stream: str = "admission"
 
 class Admission:
     view: Any                           # View

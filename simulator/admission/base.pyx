@@ -11,6 +11,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     workload : simulator.workload.base.Workload; only fields declared by clients may be read.
     classes : simulator.domain.slo_classes.SloClass by name: priority and targets of the SLO classes.
     num_slots : requests that the replicas behind the gate can run at once: the sum of their max_num_seqs.
+    seed : of the experiment.
+    stream : name of the random stream.
     make : called as `make(kind, section, context)`, builds the choice of a nested table: the class of a registry kind
         that its `policy` or `detector` names, with its `parameters`.
     """
@@ -20,6 +22,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     classes: Any
     num_slots: int = 0
     make: Any = None
+    seed: int = 0
+    stream: str = "admission"
 
 
 cdef class Admission:

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from simulator.admission.base cimport Admission
 from simulator.admission.saturation.base cimport mean_utilisation
+from simulator.core.clock cimport ns_from_s
 
 from simulator.admission.saturation.utilisation import UtilisationParameters
 
@@ -23,13 +24,16 @@ cdef class SaturationShed(Admission):
     Parameters = SaturationShedParameters
 
     cdef double _waiting, _kv_usage
+    cdef int64_t _staleness_ns
 
     def __init__(self, parameters, context):
         self._waiting, self._kv_usage = parameters.queue_depth_threshold, parameters.kv_usage_threshold
+        self._staleness_ns = ns_from_s(parameters.staleness_s)
+        self.view.wants_times |= self._staleness_ns > 0
         self.reads_state = self.view.wants_counts = self.view.wants_levels = True
 
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil:
         if not self.classes.is_sheddable(row):
             return 1
         self.view.look(now_ns)
-        return mean_utilisation(self.view, self._waiting, self._kv_usage) < 1.0
+        return mean_utilisation(self.view, self._waiting, self._kv_usage, self._staleness_ns, now_ns) < 1.0

@@ -154,3 +154,67 @@ def test_the_inner_policy_decides_within_the_budget_and_is_not_asked_beyond():
     policy.note_left(0, 0)
     assert not policy.lets_in(2, 0)                     # within it, but 40 < 60
     assert policy.inner.tokens == pytest.approx(40)
+
+
+def test_probabilistic_rejects_sheddable_requests_with_the_chance_of_the_saturation():
+    # 1 of 5 waits: s = 0.2; 300 x 0.2^5 = 0.096 of sheddable requests, and none of others
+    context = context_of(labelled_workload(["sheddable"] * 10_000 + ["standard"] * 100))
+    context.view.state_array["waiting"] = 1
+    policy = made("admission", "probabilistic", context)
+
+    refused = 10_000 - sum(decisions(policy, range(10_000)))
+
+    assert abs(refused - 960) < 4 * 29.5                # standard deviation sqrt(10,000 x 0.096 x 0.904)
+    assert all(decisions(policy, range(10_000, 10_100)))
+    context.view.state_array["waiting"] = 2             # 0.4: 300 x 0.01024 > 1
+    assert not any(decisions(policy, range(100)))
+    assert all(decisions(made("admission", "probabilistic", context, k=0.0), range(100)))
+
+
+@pytest.mark.parametrize(("fields", "keys", "is_let_in"), [
+    ({}, {}, False),                                            # TTFT 1 + 2 ms of 2
+    ({}, {"ttft_slo_ms": 3.0}, True), ({}, {"ttft_slo_ms": 3.0, "tpot_slo_ms": 0.5}, False),
+    ({"in_flight": [1, 0]}, {}, True), ({"used_blocks": [50, 1]}, {}, True),
+    ({"in_flight": [1, 0], "is_routable": [1, 0]}, {}, False)])
+def test_latency_slo_lets_sheddable_requests_in_where_a_replica_is_idle_or_in_time(fields, keys, is_let_in):
+    # a step of 1 ms; 10 us a token: 100 that wait there and 100 of its own
+    context = context_of(labelled_workload(["sheddable", "standard"], prompt_tokens=100), replicas=2)
+    usual = {"in_flight": 1, "num_blocks": 100, "used_blocks": 50, "waiting_prefill_tokens": 100}
+    for name, values in (usual | fields).items():
+        array = context.view.state_array if name in context.view.state_array.dtype.names else context.view.account_array
+        array[name] = values
+    prices = {"base_us": 1000.0, "per_sequence_us": 0.0, "per_prefill_token_us": 10.0, "ttft_slo_ms": 2.0}
+    policy = made("admission", "latency_slo", context, **prices | keys)
+
+    assert decisions(policy, [0, 1]) == [is_let_in, True]
+
+
+def test_latency_slo_knows_the_targets_of_classes():
+    classes = [SloClass(name="sheddable", ttft_ms=3.0)]
+    context = context_of(labelled_workload(["sheddable", "batch"], prompt_tokens=100), classes=classes)
+    context.view.state_array["num_blocks"], context.view.state_array["used_blocks"] = 100, 50
+    context.view.account_array["in_flight"] = 1
+    policy = made("admission", "latency_slo", context, base_us=1000.0, per_prefill_token_us=10.0, ttft_slo_ms=1.5)
+
+    assert decisions(policy, [0, 1]) == [True, False]           # 2 ms
+
+
+@pytest.mark.parametrize(("cost", "let_in"), [("input", True), ("output", True), ("total", False)])
+def test_token_quota_counts_requests_when_they_leave_and_anew_in_each_window(cost, let_in):
+    workload = labelled_workload([None] * 3, ["a", "a", "b"], prompt_tokens=60)
+    workload.requests["output_tokens"] = 50
+    policy = made("admission", "token_quota", context_of(workload), tokens=100, window_s=10.0, cost=cost)
+
+    assert policy.lets_in(0, 0)
+    assert policy.lets_in(1, 5 * S)                     # the first is in flight: not counted
+    policy.note_left(0, 9 * S)
+    assert policy.lets_in(2, 9 * S) == let_in           # 60, 50 or 110 of 100
+    assert policy.lets_in(2, 10 * S)                    # the next window
+
+
+def test_token_quota_may_be_that_of_each_tenant():
+    workload = labelled_workload([None] * 3, ["a", "a", "b"], prompt_tokens=60)
+    policy = made("admission", "token_quota", context_of(workload), tokens=50, shared_by="tenant")
+    policy.note_left(0, 0)
+
+    assert decisions(policy, [1, 2]) == [False, True]

@@ -53,3 +53,21 @@ def test_only_utilisation_looks_at_replicas(context):
     assert not (context.view.wants_counts or context.view.wants_levels)
     assert made("saturation", "utilisation", context).reads_state
     assert context.view.wants_counts and context.view.wants_levels
+
+
+@pytest.mark.parametrize(("mode", "saturation"), [
+    ("requests", 9 / 12), ("tokens", 1200 / 3000), ("hybrid", (1.0 + 3 / 4 + 5 / 4) / 3)])
+def test_concurrency_may_count_tokens_or_the_larger_share(context, mode, saturation):
+    # of 4 requests: 1/4, 3/4, 5/4; of 1000 tokens: 1.0, 0.1, 0.1
+    detector = made("saturation", "concurrency", context, mode=mode, max_concurrency=4, max_tokens=1000)
+    context.view.account_array["in_flight"] = 1, 3, 5
+    context.view.account_array["in_flight_tokens"] = 1000, 100, 100
+
+    assert detector.measure(0) == pytest.approx(saturation)
+
+
+def test_a_replica_with_an_old_report_counts_as_full(context):
+    detector = made("saturation", "utilisation", context, staleness_s=0.2)
+    context.view.state_array["time_ns"] = 100_000_000, 99_999_999, 300_000_000
+
+    assert detector.measure(300_000_000) == pytest.approx(1 / 3)

@@ -345,9 +345,11 @@ KV_TIERS = of("kv_tier:blis_mirror", {
     "h2d_gb_per_s": acts(0.01, 1.0, **TIERS), "first_byte_us": acts(0.0, 2000.0, **TIERS),
     "contention": acts("fifo", "fair", **TIERS), "kv_bytes_per_token": acts(1000.0, 2000.0, **TIERS),
     **levels(**TIERS)}) | SYSTEMS
+OLD = {"cluster__routing__policy": "least_loaded", "cluster__routing__snapshot_refresh_interval_s": 0.05}
 FRONT = {
     **of("admission:saturation_shed", {
-        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),
+        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW),
+        "staleness_s": acts(0.0, 0.001, **SLOW | OLD)}),
     **of("admission:tenant_budgets", {
         "budgets[].tenant": acts("t0", "t1", **SLOW, cluster__admission__budgets=[{"share": 0.01}]),
         "budgets[].share": acts(0.01, 1.0, **SLOW, cluster__admission__budgets=[{"tenant": "t0"}]),
@@ -357,9 +359,26 @@ FRONT = {
     **of("admission:token_bucket", {
         "capacity_tokens": acts(200.0, 10000.0), "refill_tokens_per_s": acts(
             1.0, 10000.0, cluster__admission__capacity_tokens=200.0)}),
-    **of("saturation:concurrency", {"max_concurrency": acts(1, 5, **SLOW)}),
+    **of("admission:probabilistic", {
+        "queue_depth_threshold": acts(1.0, 100.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW),
+        "staleness_s": acts(0.0, 0.001, **SLOW | OLD),
+        "power": acts(1.0, 50.0, **SLOW), "k": acts(0.0, 300.0, **SLOW)}),
+    **of("admission:latency_slo", {
+        "ttft_slo_ms": acts(0.1, 5000.0, **SLOW), "tpot_slo_ms": acts(0.1, 5000.0, **SLOW),
+        "idle_kv_usage": acts(0.0, 1.0, **SLOW | at("cluster__admission", ttft_slo_ms=0.1)),
+        "base_us": acts(0.0, 1e6, **SLOW), "per_sequence_us": acts(0.0, 1e6, **SLOW),
+        "per_prefill_token_us": acts(0.0, 1e6, **SLOW)}),
+    **of("admission:token_quota", {
+        "tokens": acts(100, 10**6), "window_s": acts(0.02, 100.0, cluster__admission__tokens=100),
+        "cost": acts("input", "output", cluster__admission__tokens=100),
+        "shared_by": acts("all", "tenant", cluster__admission__tokens=300)}),
+    **of("saturation:concurrency", {
+        "max_concurrency": acts(1, 5, **SLOW),
+        "mode": acts("requests", "tokens", **SLOW | at("cluster__gateway_queue__saturation", max_concurrency=1)),
+        "max_tokens": acts(100, 10**6, **SLOW | at("cluster__gateway_queue__saturation", mode="tokens"))}),
     **of("saturation:utilisation", {
-        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW)}),
+        "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW),
+        "staleness_s": acts(0.0, 0.001, **SLOW | OLD)}),
     **of("autoscaler:blis", {
         "kv_cache_threshold": acts(0.01, 0.8, **GROWS), "scale_up_threshold": acts(0.05, 0.99, **GROWS),
         "scale_down_boundary": acts(0.01, 0.7, **GROWS), "avg_input_tokens": acts(1, 100_000, **GROWS)}),

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.routing.filters.base cimport Filter
 from simulator.routing.parts.attribute cimport has_reported
-from simulator.routing.parts.predicted cimport Prices, predicted_tpot_us, predicted_ttft_us
+from simulator.signals.predicted cimport Prices, predicted_tpot_us, predicted_ttft_us
 
 from simulator.domain.slo_classes import class_of
 

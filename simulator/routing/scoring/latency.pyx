@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.routing.parts.predicted cimport Prices, predicted_tpot_us, predicted_ttft_us
+from simulator.signals.predicted cimport Prices, predicted_tpot_us, predicted_ttft_us
 from simulator.routing.scoring.base cimport Scorer
 
 PriceUs = Annotated[float, Meta(ge=0, le=1e9)]
