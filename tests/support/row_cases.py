@@ -113,4 +113,7 @@ CASES = (
       for key in ("weight", "rpm", "tpm")),
     *(NIXL | {f"cluster.{table}.policy": "litellm_usage"}
       for table in ("routing", "disaggregation.prefill", "disaggregation.decode")),
+    *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
+      for table in ("cooldown", "breaker", "retry")),
+    {"cluster.retry": {}},
 )
