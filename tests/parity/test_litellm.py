@@ -9,6 +9,7 @@ import pytest
 
 from routing.faces import router_of, tell, view_of, workload
 from simulator.domain import records
+from simulator.domain.guards import Cooldown
 from simulator.routing.parts.quotas import Quota
 from support.goldens import GOLDENS
 
@@ -105,3 +106,13 @@ def test_shuffles_have_the_same_probabilities():
             router = router_of("weighted_random", view, quotas=map(quota_of, deployments))
             weights = router.scores(0, 0)
             assert (weights / weights.sum()).tolist() == pytest.approx(call["probabilities"], abs=1e-9), case["seed"]
+
+
+def test_failures_cool_the_same_deployments_down():
+    cooldown = Cooldown()
+    for case in (case for case in CASES if case["what"] == "cooldown"):
+        for call in case["calls"]:
+            status, counts = call["status"], (call["successes_this_minute"], call["failures_this_minute"])
+            assert cooldown.considers(status) == call["considered"], (case["seed"], call)
+            cools = cooldown.cools(status, *counts, call["deployments_in_group"])
+            assert cools == call["cools_down"], (case["seed"], call)

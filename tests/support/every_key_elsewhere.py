@@ -3,6 +3,7 @@
 # Files whose tests change the key and see another result.
 SHOWN_IN = {
     "engine/test_patience.py": ("cluster", "give_up_after_s give_up_failing_after_s"),
+    "engine/test_guards.py": ("cluster.breaker", "successes"),
     "latency/test_forest_training.py": (
         "latency:forest", "estimator num_estimators max_depth polynomial_degree polynomial_interaction_only "
         "k_fold_cv_splits training_seed cpu_overhead_model"),

@@ -29,6 +29,10 @@ SLEEPS = SCALES | {"autoscaling__zero__cooldown_s": 0.0, "autoscaling__zero__act
 SHARED = {"topology__tensor_parallel": 2, "topology__decode_context_parallel": 2,
           "latency__per_context_token_us": 10.0}
 RANDOM = {"cluster__routing__policy": "random"}
+GIVEN_UP = {"latency__base_us": 60_000.0}           # clients whose deadlines are short give up
+RETRIES = FAILS | {"cluster__retry__jitter": 0.0}
+AWAY = {"failures": [{"kind": "stop", "which": i % 3, "at_s": 0.05 + 0.1 * i, "duration_s": 0.05} for i in range(6)],
+        "cluster__retry__jitter": 0.0, **SLOW}
 CLASSES = [{"name": "critical"}, {"name": "standard"}]
 
 
@@ -277,6 +281,18 @@ POOLS = {
     "pools[].serves": acts("m0", "m1", pools=[{"name": "a"}, {"name": "b"}]),
     "pools[].nodes_per_unit": acts(1, 2, topology__replicas=4, **SLOW, pools=[{"name": "a"}], failures=[
         {"kind": "stop", "target": "unit", "which": 0, "at_s": 0.05, "duration_s": 0.05}]),
+    "cluster.cooldown.seconds": acts(0.01, 5.0, cluster__cooldown__min_requests=1, **FAILS),
+    "cluster.cooldown.failed_share": acts(0.0, 1.0, cluster__cooldown__min_requests=1, **GIVEN_UP),
+    "cluster.cooldown.min_requests": acts(1, 1000, cluster__cooldown__failed_share=0.0, **GIVEN_UP),
+    "cluster.cooldown.allowed_fails": acts(0, 1000, **GIVEN_UP),
+    "cluster.breaker.failures": acts(1, 1000, **GIVEN_UP),
+    "cluster.breaker.window_s": acts(1e-6, 100.0, cluster__breaker__failures=2, **GIVEN_UP),
+    "cluster.breaker.open_s": acts(0.01, 60.0, cluster__breaker__failures=1, **GIVEN_UP),
+    "cluster.retry.attempts": acts(0, 5, **RETRIES),
+    "cluster.retry.backoff_s": acts(0.0, 0.1, **RETRIES),
+    "cluster.retry.factor": acts(1.0, 10.0, **AWAY),
+    "cluster.retry.max_s": acts(0.01, 1.0, cluster__retry__backoff_s=0.1, **RETRIES),
+    "cluster.retry.jitter": acts(0.0, 0.5, **FAILS),
     "pools[].weight": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
         {"name": "a"}, {"name": "b", "weight": 1.0}]),
     "pools[].rpm": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[

@@ -122,4 +122,7 @@ CASES = (
     *(NIXL | {f"cluster.{table}.policy": "litellm_usage"}
       for table in ("routing", "disaggregation.prefill", "disaggregation.decode")),
     *(each | {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}} for each in (NIXL, RANKS)),
+    *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
+      for table in ("cooldown", "breaker", "retry")),
+    {"cluster.retry": {}},
 )

@@ -1,7 +1,6 @@
 """Run a scenario on replicas that fail, come and go."""
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -67,7 +66,7 @@ class _Sink:
 
 def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None,
         observer=None, resolution_us=0.0, weight_bytes=None, **setup):
-    """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
+    """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan, and what `Upkeep.guard` takes.
 
     layers : of each pipeline stage; None: one stage. pools : fields of each pool in which it differs from the others.
     observer : sees every batch, with the `cluster` that it is given. resolution_us : of iterations.
@@ -78,8 +77,14 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     if layers is not None:
         latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
-    upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
-                     autoscaler=autoscaler, weight_bytes=weight_bytes)
+    guards = {name: setup.pop(name) for name in ("cooldown", "breaker", "retry") if name in setup}
+
+    def upkeep(*cluster):
+        made = Upkeep(*cluster, failures=failures, health=health or Health(), autoscaling=autoscaling,
+                      autoscaler=autoscaler, weight_bytes=weight_bytes)
+        made.guard(**guards)
+        return made
+
     plan = plan_of(scenario.parameters, latency, host=scenario.host, tier=scenario.tier, operations=(upkeep,),
                    keeps_journeys=True, keeps_legs=True, **(scenario.cache | setup))
     if pools is not None:

@@ -1,7 +1,6 @@
-"""Failures and autoscaling: replicas that start, stop and fail during a run; table /lifecycle."""
+"""Failures, cooldowns and autoscaling: replicas that start, stop, fail and get no requests; table /lifecycle."""
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -15,10 +14,15 @@ from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.failures import Failure
+from simulator.domain.guards import Breaker, Cooldown, Retry
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
 from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.results.tables import without_spare
+
+GUARDS = {"cooldowns": "cluster.cooldown", "circuit breakers": "cluster.breaker",
+          "waits before retries": "cluster.retry"}
+WHOLE_ONLY = "failures of a part of a request are not counted"
 
 
 def _autoscaler(place: Place) -> type | None:
@@ -35,11 +39,17 @@ def _are_fit(policy: type | None, roles: set[str]) -> bool:
 
 
 class Upkeep(Part):
-    """Failures and autoscaling of replicas, which share the record of their states."""
+    """Failures, cooldowns and autoscaling, which share the record of states."""
 
     keys = {"failures": Annotated[tuple[Failure, ...], Meta(description="failures of replicas")],
             "autoscaling": Annotated[Autoscaling | None, Meta(description=(
-                "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))]}
+                "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))],
+            "cluster.cooldown": Annotated[Cooldown | None, Meta(description=(
+                "time without requests for a replica with failures; absent: none"))],
+            "cluster.breaker": Annotated[Breaker | None, Meta(description=(
+                "circuit breakers of replicas; absent: none"))],
+            "cluster.retry": Annotated[Retry | None, Meta(description=(
+                "waits before requests that lost their replica are sent elsewhere; absent: they are sent at once"))]}
     conflicts = (
         Conflict(Feature("autoscalers of whole requests", "autoscaling.policy", value=lambda place: (
             getattr(_autoscaler(place), "why_no_roles", "") and place.autoscaling.policy)), has.ROLES,
@@ -55,6 +65,9 @@ class Upkeep(Part):
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
                  "it moves requests"),
+        *(Conflict(Feature(title, key), has.ROLES, WHOLE_ONLY) for title, key in GUARDS.items()),
+        Conflict(Feature("waits before retries", "cluster.retry"), without(used.FAILURES),
+                 "no request loses its replica"),
     )
     tables = {"lifecycle": Rows(without_spare(records.LIFECYCLE), "all replicas were up all the time")}
 
@@ -102,17 +115,31 @@ class Upkeep(Part):
                        tracks_identity=True if loses_links else plan.tracks_identity)
 
     def summary(self, run, summary):
-        scaling = self.experiment.autoscaling
-        notes = scaling and registry.load("autoscaler", scaling.policy).notes(scaling.parameters)
+        """See Part; simplifications of the autoscaler, and the failures that cooldowns and breakers count."""
+        cluster, scaling = self.experiment.cluster, self.experiment.autoscaling
+        notes = list((scaling and registry.load("autoscaler", scaling.policy).notes(scaling.parameters)) or ())
+        if cluster.cooldown is not None or cluster.breaker is not None:
+            barred = sum(records.LIFECYCLE_CAUSES[row["cause"]] in ("cooldown", "breaker") for row in run.lifecycle)
+            notes.append(
+                f"after failures the gateway stopped sending requests to a replica {barred} times; failures are "
+                "requests given up at a replica, refused for a full queue of SGLang's, or lost with their replica, and "
+                "no other errors of servers are simulated")
         return {"diagnosis": notes} if notes else {}
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations import upkeep
 
         failures, scaling = self.experiment.failures, self.experiment.autoscaling
-        return (partial(upkeep.Upkeep, failures=failures, health=self.experiment.cluster.health, autoscaling=scaling,
-                        autoscaler=scaling and registry.load("autoscaler", scaling.policy),
-                        weight_bytes=self.weight_bytes),)
+        cluster = self.experiment.cluster
+
+        def make(fleet, gateways, plan):
+            made = upkeep.Upkeep(fleet, gateways, plan, failures=failures, health=cluster.health, autoscaling=scaling,
+                                 autoscaler=scaling and registry.load("autoscaler", scaling.policy),
+                                 weight_bytes=self.weight_bytes)
+            made.guard(cluster.cooldown, cluster.breaker, cluster.retry)
+            return made
+
+        return (make,)
 
 
 def _weight_bytes(read, site) -> float:

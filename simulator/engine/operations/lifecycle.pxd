@@ -27,6 +27,9 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
     DETECTION = 3               # the gateway detects that it does not answer, or is slow
     RECOVERY = 4                # a failure ends
     REOPENING = 5               # the gateway sends requests there again
+    COOLDOWN = 6                # after failures of requests the gateway sends none there for a while
+    BREAKER = 7                 # the same, by a circuit breaker
+    UNBARRED = 8                # that time is over
 
 
 @cython.final
@@ -42,6 +45,7 @@ cdef class Place:               # place for a replica
     cdef public int stage               # ReplicaStage
     cdef public bint is_marked_down         # the gateway has detected that it does not answer
     cdef public int num_slow            # number of failures that make it slow, and for which the gateway avoids it
+    cdef public int num_barred          # cooldowns and breakers for which the gateway sends it no requests
     cdef public list faults             # domain.failures.Failure in effect there
     cdef public object outage           # its last outages.Outage; None: it had none
     cdef readonly LatencyModel latency  # its own, of a healthy replica

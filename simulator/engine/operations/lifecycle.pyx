@@ -77,7 +77,7 @@ cdef class Place:
     @property
     def is_open(self):
         """Whether it may get requests, as far as the gateway knows."""
-        return self.stage == UP and not self.is_marked_down and self.num_slow == 0
+        return self.stage == UP and not self.is_marked_down and self.num_slow == 0 and self.num_barred == 0
 
     @property
     def is_starting(self):

@@ -14,6 +14,8 @@ cdef class Outages:
     cdef Agenda _agenda
     cdef Lifecycle _lifecycle
     cdef object _health         # domain.failures.Health
+    cdef object _retry          # domain.guards.Retry; None: requests are sent elsewhere at once
+    cdef object _waits          # numpy.random.Generator of its waits
     cdef list _sources          # Source
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests are moved off slow replicas
     cdef RowList _rows          # requests taken off a replica, until all are handled

@@ -9,7 +9,7 @@ from libc.stdlib cimport free
 cimport cython
 
 from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
-from simulator.domain.request cimport DROPPED
+from simulator.domain.request cimport COMPLETED, DROPPED, WAITING
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.gateway.gateway cimport Gateway
@@ -61,6 +61,7 @@ cdef class Outages:
     """
 
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
+        self._waits = RandomStreams(seed).generator("retries")
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
         self._slow, self._retried = {}, []
         if fleet.legs is None or fleet.journeys == NULL:
@@ -70,6 +71,10 @@ cdef class Outages:
 
     def __dealloc__(self):
         free(self._rows.rows)
+
+    def wait_before_retries(self, retry):
+        """Have requests wait before they are sent elsewhere; retry : domain.guards.Retry."""
+        self._retry = retry
 
     def start(self):
         """Await the first failures."""
@@ -229,6 +234,8 @@ cdef class Outages:
         cdef bint restarts = outage.failure.on_failure == "restart"
         cdef int32_t i, row, client
         cdef bint is_retried
+        if self._retry is not None:
+            most = min(most, self._retry.attempts)
         if self._fleet.mover is not None:
             self._fleet.mover.abandon(place.replica.index, now_ns)
         for operation in self._fleet.operations:    # its prefilled KV kept for decode replicas is lost
@@ -256,6 +263,16 @@ cdef class Outages:
         cdef int32_t row
         retried, self._retried = self._retried, []
         for gateway, row in retried:
+            if self._retry is None:
+                gateway.return_to_gateway(row, now_ns)
+                continue
+            self._fleet.requests[row].status, self._fleet.requests[row].replica = WAITING, -1
+            wait_ns = self._retry.delay_ns(self._fleet.journeys[row].retries - 1, self._waits.random())
+            self._fleet.journeys[row].downtime_ns += wait_ns
+            self._agenda.at(now_ns + wait_ns, LIFECYCLE, partial(self._send_again, gateway, row))
+
+    def _send_again(self, Gateway gateway, int32_t row, now_ns):
+        if self._fleet.requests[row].status < COMPLETED:        # else its client gave up meanwhile
             gateway.return_to_gateway(row, now_ns)
 
     cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1:

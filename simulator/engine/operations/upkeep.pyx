@@ -6,6 +6,7 @@ from simulator.core.event_queue cimport Event
 from simulator.engine.operations.agenda cimport Agenda
 from simulator.engine.fleet.events cimport ACTUATE, LIFECYCLE, OUTAGE, SCALE
 from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.operations.guards cimport Guards
 from simulator.engine.operations.lifecycle cimport Lifecycle
 from simulator.engine.operations.base cimport Operation
 from simulator.engine.operations.outages cimport Outages
@@ -21,6 +22,7 @@ cdef class Upkeep(Operation):
     fleet, gateways, plan : arguments of all operations; the plan must keep journeys.
     failures : of domain.failures.Failure.
     health : domain.failures.Health; None: failures are detected at once.
+    cooldown, breaker, retry : of domain.guards; None: there is none.
     autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: no autoscaling.
     weight_bytes : that a new replica of each pool reads from storage; None: none.
     """
@@ -30,6 +32,7 @@ cdef class Upkeep(Operation):
     cdef Agenda _agenda
     cdef Outages _outages
     cdef Scaling _scaling               # None: no autoscaling
+    cdef Guards _guards                 # None: no cooldowns and no breakers
 
     def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None,
                  weight_bytes=None):
@@ -43,6 +46,13 @@ cdef class Upkeep(Operation):
             self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
             self._scaling.starts.weight_bytes = weight_bytes
 
+    def guard(self, cooldown=None, breaker=None, retry=None):
+        """Add a cooldown, breakers and waits before retries, each of domain.guards; None: there is none."""
+        if cooldown is not None or breaker is not None:
+            self._guards = Guards(self._fleet, self._agenda, self.lifecycle, cooldown, breaker)
+        if retry is not None:
+            self._outages.wait_before_retries(retry)
+
     cdef int start(self) except -1 nogil:
         with gil:
             self._outages.start()
@@ -54,6 +64,8 @@ cdef class Upkeep(Operation):
         return self._agenda.act(event)
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
+        if self._guards is not None:
+            self._guards.ended(row, now_ns)
         if self._scaling is None:
             return 0
         if self._scaling.wants_finished:
@@ -62,6 +74,11 @@ cdef class Upkeep(Operation):
             with gil:
                 self.lifecycle.look_at(self._fleet.requests[row].replica, now_ns)
         return 0
+
+    def taken_off(self, int32_t row, bint is_retried, int64_t now_ns):
+        """See Operation."""
+        if self._guards is not None:
+            self._guards.loses(row, now_ns)
 
     def report(self, run):
         """See Operation."""
