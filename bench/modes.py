@@ -1,4 +1,5 @@
 """The modes of a replica in real deployments, each on the traffic of the plain event loop."""
+from math import inf
 from typing import NamedTuple
 
 from cases import Case
@@ -86,8 +87,15 @@ MODES = {
     "LoRA, 40 adapters, room for 8": Mode(Case(20_000, rate_per_s=12.0, labels={"adapter": 40}, parameters=(
         VllmParameters(async_scheduling=False, lora=LoraParameters(
             max_loras=8, adapter_mb=80.0, h2d_gb_per_s=50.0)))), "<= 1.5 x"),
+    "LoRA, 64 adapters, room for 8, at once": Mode(Case(20_000, rate_per_s=inf, labels={"adapter": 64}, parameters=(
+        VllmParameters(async_scheduling=False, lora=LoraParameters(
+            max_loras=8, adapter_mb=80.0, h2d_gb_per_s=50.0)))), "<= 2 x"),
     "masks, 40 grammars": Mode(Case(20_000, labels={"grammar": 40}, parameters=VllmParameters(
         async_scheduling=False, structured_outputs=StructuredOutputParameters(compile_ms=5.0))), "<= 1.5 x"),
+    "masks, a grammar for each request, two compiled at a time, at once": Mode(Case(
+        20_000, rate_per_s=inf, labels={"grammar": 20_000}, parameters=VllmParameters(
+            async_scheduling=False,
+            structured_outputs=StructuredOutputParameters(compile_ms=150.0, cpus=4))), "<= 10 x"),
     "speculation, KV pressure": Mode(Case(20_000, parameters=_speculating(1), num_gpu_blocks=6500), "<= 5 x"),
 }
 

@@ -12,22 +12,28 @@ cdef class Adapters:
     cdef readonly int32_t size          # adapters named by requests
     cdef int64_t _batch                 # number of the batch being formed
     cdef int32_t* _used                 # [num_used] adapters in the batch being formed
+    cdef int32_t* _before               # [_num_before] adapters in the batch before, at the last pass over the queue
+    cdef int32_t _num_before
     cdef int64_t* _used_in              # [size] by adapter: number of the last batch that uses it
 
     # Begin another batch, which uses no adapter yet.
-    cdef inline void begin(self) noexcept nogil:
-        self._batch += 1
-        self.num_used = 0
+    cdef void begin(self) noexcept nogil
 
-    # May a request with this adapter (-1: none) join the batch? `use` adds its adapter.
+    # Is there a slot for any adapter?
+    cdef inline bint has_free_slots(self) noexcept nogil:
+        return self.num_used < self.limit
+
+    # May a request with this adapter (-1: none) join the batch? `use` adds its adapter; True: the batch did not use it.
     cdef inline bint has_room_for(self, int32_t adapter) noexcept nogil:
         return adapter < 0 or self._used_in[adapter] == self._batch or self.num_used < self.limit
 
-    cdef inline void use(self, int32_t adapter) noexcept nogil:
-        if adapter >= 0 and self._used_in[adapter] != self._batch:
-            self._used_in[adapter] = self._batch
-            self._used[self.num_used] = adapter
-            self.num_used += 1
+    cdef inline bint use(self, int32_t adapter) noexcept nogil:
+        if adapter < 0 or self._used_in[adapter] == self._batch:
+            return False
+        self._used_in[adapter] = self._batch
+        self._used[self.num_used] = adapter
+        self.num_used += 1
+        return True
 
-    # The number of waiting rows, counted by adapter, that the batch has adapter slots for.
-    cdef int32_t num_admissible(self, WaitingQueue waiting) noexcept nogil
+    # Let the waiting queue know the adapters with a slot, before a pass over it.
+    cdef void tell(self, WaitingQueue waiting) noexcept nogil

@@ -951,6 +951,7 @@ cdef class Scheduler:
         slots = [slot for which in (self._running, self._parked, self._arrived, self._held)
                  for slot in self.slots(which.head)]
         self._links.check_list(&self._running)
+        self.waiting.check()
         if len(slots) + self._num_free_slots != self.num_slots:
             raise RuntimeError(f"{len(slots)} in use + {self._num_free_slots} free != {self.num_slots} slots")
         for slot in slots:

@@ -28,6 +28,10 @@ cdef class Grammars:
     cdef inline bint is_awaited(self, int32_t grammar, int64_t now_ns) noexcept nogil:
         return grammar >= 0 and self._ready_ns[grammar] > now_ns
 
+    # The end of the compilation of a grammar that was requested.
+    cdef inline int64_t ready_ns(self, int32_t grammar) noexcept nogil:
+        return self._ready_ns[grammar]
+
     cdef inline bint fails(self, int32_t grammar) noexcept nogil:
         return grammar >= 0 and self._fails[grammar]
 

@@ -19,6 +19,10 @@ cdef class Tally:
     cdef int32_t* _masked               # [group] members with a grammar
     cdef int32_t* _distinct             # [group] adapters among members
     cdef int32_t* _members              # [group, adapter] members with the adapter
+    cdef int32_t num_present            # adapters among members of any group
+    cdef int32_t* present               # [num_present] adapters of members, in no particular order
+    cdef int32_t* _total                # [adapter] members of all groups with the adapter
+    cdef int32_t* _place                # [adapter] its place in `present`, if it is there
     cdef const int32_t[::1] _ranks      # [adapter]; None: not needed
     cdef int64_t* _counted              # [adapter] number of the batch that last visited it
     cdef int64_t _batch                 # number of the batch formed last; a run of batches counts as one
@@ -46,10 +50,15 @@ cdef class Tally:
         self._batch += 1
         self._latest[group] = self._batch
 
+    # Has a member of a group the adapter?
+    cdef inline bint has_members(self, int32_t group, int32_t adapter) noexcept nogil:
+        return self._members_of(group, adapter) > 0
+
     # After all visits: the largest rank among the adapters of the batch.
     cdef int32_t largest_rank(self) noexcept nogil
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil
+    cdef void _note_present(self, int32_t adapter, int32_t by) noexcept nogil
     cdef bint _is_needed(self, int32_t adapter) noexcept nogil
     cdef bint _has_all(self, const Batch* batch) noexcept nogil
     cdef bint _lack_some(self) noexcept nogil

@@ -26,8 +26,11 @@ cdef class Tally:
         self._members = <int32_t*>calloc(<int64_t>num_groups * num_adapters + 1, sizeof(int32_t))
         self._counted = <int64_t*>calloc(num_adapters + 1, sizeof(int64_t))
         self._latest = <int64_t*>calloc(num_groups, sizeof(int64_t))
+        self.present = <int32_t*>calloc(num_adapters + 1, sizeof(int32_t))
+        self._total = <int32_t*>calloc(num_adapters + 1, sizeof(int32_t))
+        self._place = <int32_t*>calloc(num_adapters + 1, sizeof(int32_t))
         if (self._latest == NULL or self._masked == NULL or self._distinct == NULL or self._members == NULL
-                or self._counted == NULL):
+                or self._counted == NULL or self.present == NULL or self._total == NULL or self._place == NULL):
             raise MemoryError()
 
     def __dealloc__(self):
@@ -36,6 +39,9 @@ cdef class Tally:
         free(self._members)
         free(self._counted)
         free(self._latest)
+        free(self.present)
+        free(self._total)
+        free(self._place)
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil:
         cdef int32_t* members
@@ -44,6 +50,7 @@ cdef class Tally:
             return
         members = &self._members[<int64_t>group * self._num_adapters + demand.adapter]
         members[0] += by
+        self._note_present(demand.adapter, by)
         if by > 0:
             self._distinct[group] += members[0] == 1
             if self.slots is not None and not self.slots.has(demand.adapter):
@@ -52,6 +59,18 @@ cdef class Tally:
             self._distinct[group] -= members[0] == 0
             if self.slots is not None:
                 self.slots.touch(demand.adapter, self._latest[group])       # its last use was in that batch
+
+    cdef void _note_present(self, int32_t adapter, int32_t by) noexcept nogil:
+        cdef int32_t last, place
+        self._total[adapter] += by
+        if by > 0 and self._total[adapter] == 1:
+            self._place[adapter] = self.num_present
+            self.present[self.num_present] = adapter
+            self.num_present += 1
+        elif by < 0 and self._total[adapter] == 0:
+            self.num_present -= 1
+            last, place = self.present[self.num_present], self._place[adapter]
+            self.present[place], self._place[last] = last, place
 
     cdef void begin(self, BatchShape* shape, int32_t group, int32_t drafts, bint is_whole) noexcept nogil:
         if not is_whole and self.slots is not None:

@@ -6,7 +6,7 @@ run out, running requests are preempted, to be recomputed later. Source: vLLM 0.
 where `vllm_version` says so, vllm/v1/core/sched/{scheduler,async_scheduler}.py.
 """
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.domain.batch cimport clear_shape
@@ -45,6 +45,7 @@ from simulator.scheduling.vllm_arguments import (
 cdef enum:                      # outcome for the head of the queue
     STOP                        # nothing more is admitted in this iteration
     SKIP                        # it is passed over for this iteration
+    PARKED                      # it is parked until it can be admitted
     ADMITTED
     ELIGIBLE                    # no objection so far
 
@@ -84,7 +85,7 @@ cdef class Vllm(EncodingScheduler):
     cdef int32_t _tail_unit             # a chunk of a prompt ends at the last multiple of it, too; 0: not
     cdef Grammars _grammars             # of requests; None: no request has one
     cdef Adapters _adapters             # of requests that a batch has room for; None: of any
-    cdef int32_t* _skipped              # [n] rows passed over in an admission pass; NULL: none ever is
+    cdef bint _may_park                 # no pass was made yet that lets waiting rows be parked by cause
     cdef uint8_t* _passed_over          # [n / 8] 0.33: bits, passed over since a request began to wait; NULL: not noted
     cdef int32_t _num_noted             # requests that are noted there if prompts are held at intervals; 0: none
     cdef int32_t _interval              # 0.33, prefill_schedule_interval: iterations from prompt to prompt; 1: any
@@ -135,7 +136,7 @@ cdef class Vllm(EncodingScheduler):
         self._has_extras = (self.kv.is_hybrid or self.encoder is not None or self._adapters is not None
                             or self._grammars is not None or self._interval > 1)
         self._notes_turns = self._notes_turns or self._interval > 1
-        self._reserve_skipped(len(context.requests), behaviour.holds_prompts_alone)
+        self._num_noted = len(context.requests) if self._may_skip() and behaviour.holds_prompts_alone else 0
 
     def _take_version(self, behaviour):
         self._threshold_when_alone = behaviour.cuts_lone_prompts
@@ -156,7 +157,6 @@ cdef class Vllm(EncodingScheduler):
             self.overlap(self._is_async, num_stages)
 
     def __dealloc__(self):
-        free(self._skipped)
         free(self._passed_over)
 
     def _refuse_tier(self, why, num_stages):
@@ -166,15 +166,10 @@ cdef class Vllm(EncodingScheduler):
                 why or "its rules are not settled with pipeline stages, groups of layers, nor with async_scheduling "
                 "unless it is notified of each step"))
 
-    cdef int _reserve_skipped(self, int64_t num_requests, bint notes_passed) except -1:
-        if (self._stale != NULL or self._skips_long_prompts or self.tier is not None
+    cdef bint _may_skip(self) noexcept:
+        return (self._stale != NULL or self._skips_long_prompts or self.tier is not None
                 or self._adapters is not None or self._grammars is not None
-                or (self.encoder is not None and self._passes_over_items)):
-            self._skipped = <int32_t*>malloc((num_requests + 1) * sizeof(int32_t))
-            if self._skipped == NULL:
-                raise MemoryError()
-        self._num_noted = <int32_t>num_requests if self._skipped != NULL and notes_passed else 0
-        return 0
+                or (self.encoder is not None and self._passes_over_items))
 
     cdef int _note_from_now(self) except -1:
         self._passed_over = <uint8_t*>calloc(self._num_noted // 8 + 1, sizeof(uint8_t))
@@ -187,10 +182,10 @@ cdef class Vllm(EncodingScheduler):
         lora, structured_outputs = parameters.lora, parameters.structured_outputs
         if lora is not None and adapters > lora.max_loras:
             self._adapters = Adapters(lora.max_loras, adapters)
-            self.waiting.count_adapters(adapters)
         if structured_outputs is not None and grammars > 0:
             self._grammars = new_grammars(structured_outputs, context.labels["grammar"], context.seed)
         self.tracks_adapters = lora is not None and adapters > 0
+        self._may_park = self._adapters is not None or self._grammars is not None
         if self._grammars is not None or self.tracks_adapters:
             self.tally = new_tally(parameters, context, self.num_groups)
 
@@ -323,8 +318,8 @@ cdef class Vllm(EncodingScheduler):
         cdef int32_t row
         if self._held.size > 0 or self._adapters is not None:
             return False
-        row = self.waiting.top()
-        return self.stale_tokens(row) == 0 and self._is_stuck(
+        row = self.waiting.first(True)
+        return row < 0 or self.stale_tokens(row) == 0 and self._is_stuck(
             row, <int64_t>self._requests[row].prompt_tokens + self._requests[row].output_tokens)
 
     cdef inline bint _is_stuck(self, int32_t row, int64_t text) noexcept nogil:
@@ -559,30 +554,34 @@ cdef class Vllm(EncodingScheduler):
 
     cdef int _admit_waiting(self, Batch* batch, int64_t threshold) except -1 nogil:
         cdef bint any_running = batch.num_members + batch.num_entries > 0, any_left
-        cdef int32_t num_skipped = 0, row, outcome
+        cdef int32_t row, outcome
+        if self._may_park:
+            self._let_park()
+        if self._grammars is not None:
+            self.waiting.wake(batch.start_ns)
         if self._adapters is not None:
             self._note_adapters(batch)
+            self._adapters.tell(self.waiting)
         if self._held.size > 0 and self._admit_held(batch, threshold, any_running) == STOP:
             return 0
-        while self._budget > 0 and self._admissible() > 0 and self._running.size < self.max_running:
-            row = self.waiting.top()
-            if self.stale_tokens(row) > 0 or (self._has_extras and self._must_skip(row, batch.start_ns)):
-                outcome = SKIP
-            else:
+        while self._budget > 0 and self._running.size < self.max_running:
+            row = self.waiting.first(self._adapters is None or self._adapters.has_free_slots())
+            if row < 0:
+                break
+            outcome = SKIP if self.stale_tokens(row) > 0 else (
+                self._look_for_cause(row, batch.start_ns) if self._has_extras else ELIGIBLE)
+            if outcome == ELIGIBLE:
                 outcome = self._try_admission(batch, row, threshold, any_running)
             if outcome == STOP:
                 break
-            self.waiting.pop()
-            if outcome == SKIP:
-                self._skipped[num_skipped] = row
-                num_skipped += 1
+            if outcome == ADMITTED:
+                self.waiting.take(row)
+            elif outcome == SKIP:
+                self.waiting.set_aside(row)
             if self._passed_over != NULL:
                 self._note_passed(row, outcome == SKIP)
-        any_left = self.waiting.size > 0 and (
-            self._budget == 0 or self._running.size >= self.max_running or self._admissible() > 0)
-        while num_skipped > 0:
-            num_skipped -= 1
-            self.waiting.push_front(self._skipped[num_skipped])
+        any_left = self.waiting.size > 0
+        self.waiting.put_back()
         if not self._holds_now:
             self._has_no_room = any_left if self._passed_over == NULL else self._leaves_any()
         return 0
@@ -607,46 +606,61 @@ cdef class Vllm(EncodingScheduler):
                 self._note_passed(row, self._demands[row].grammar >= 0)
         return EncodingScheduler.enqueue(self, row)
 
-    cdef bint _lacks_grammar(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Return whether a request must wait for its grammar, or has failed with it."""
+    cdef int _let_park(self) except -1 nogil:
+        """Let waiting rows be parked, unless each pass notes the rows that it passes over."""
+        self._may_park = False
+        if self._interval == 1 and self.prefill_interval <= 1:
+            self.waiting.let_park(self._adapters.size if self._adapters is not None else 0, self._grammars is not None)
+        return 0
+
+    cdef int _look_for_cause(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Return ELIGIBLE, or that a request is passed over or parked for its grammar or its adapter."""
         cdef int32_t grammar = self._demands[row].grammar
-        self._grammars.ask(grammar, now_ns)             # requests that ran elsewhere did not enter the queue
-        if self._grammars.is_awaited(grammar, now_ns):
-            return True
-        if self._grammars.fails(grammar) and not has_row(&self.failed, row):
+        if self._grammars is not None and grammar >= 0:
+            self._grammars.ask(grammar, now_ns)         # requests that ran elsewhere did not enter the queue
+            if self._grammars.is_awaited(grammar, now_ns):
+                return PARKED if self.waiting.park_until(row, self._grammars.ready_ns(grammar)) else SKIP
+            if self._grammars.fails(grammar):
+                return self._fail(row)
+        if not self._has_adapter(row):
+            return PARKED if self.waiting.park_under_adapter(row) else SKIP
+        return ELIGIBLE
+
+    cdef int _fail(self, int32_t row) except -1 nogil:
+        """Note that the grammar of a request has failed: it leaves when the next iteration ends."""
+        if self.waiting.park_until(row, NEVER_NS):
             add_row(&self.failed, row)
-        return self._grammars.fails(grammar)
-
-    cdef inline int32_t _admissible(self) noexcept nogil:
-        """Return the number of waiting rows with an adapter in use or room for theirs; others are skipped.
-
-        With grammars all rows are visited: the failure of a grammar is noticed whether its adapter has room or not.
-        """
-        if self._adapters is None or self._grammars is not None:
-            return self.waiting.size
-        return self._adapters.num_admissible(self.waiting)
-
-    cdef bint _must_skip(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Return whether a request is passed over for its grammar or its adapter."""
-        return (self._grammars is not None and self._lacks_grammar(row, now_ns)) or not self._has_adapter(row)
+            return PARKED
+        if not has_row(&self.failed, row):
+            add_row(&self.failed, row)
+        return SKIP
 
     cdef inline bint _has_adapter(self, int32_t row) noexcept nogil:
         return self._adapters is None or self._adapters.has_room_for(self._demands[row].adapter)
 
     cdef void _note_adapters(self, const Batch* batch) noexcept nogil:
         """Record the adapters of running sequences in this batch; a sequence certain to end has no tokens in it."""
-        cdef int32_t slot = self._running.head
-        cdef const Sequence* sequence
+        cdef int32_t slot = self._running.head, i
         self._adapters.begin()
+        if self.grouping and (self._counts_idle_adapters or batch.num_starved == 0):
+            for i in range(self.tally.num_present):
+                if self._counts_idle_adapters or self.tally.has_members(self.group, self.tally.present[i]):
+                    self._adapters.use(self.tally.present[i])
+            for i in range(self._num_prefilling):
+                self._note_adapter(batch, self._prefilling[i])
+            return
         while slot >= 0:
-            sequence = &self._sequences[slot]
-            if self._counts_idle_adapters or (
-                    (sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
-                    if sequence.is_member else sequence.scheduled > 0
-                    or (self.encoder is not None and self.encoder.lacks(        # held up, and will go on
-                        self._sequences[slot].row, self._sequences[slot].num_computed))):
-                self._adapters.use(self._demands[self._sequences[slot].row].adapter)
+            self._note_adapter(batch, slot)
             slot = self._links.next(slot)
+
+    cdef inline void _note_adapter(self, const Batch* batch, int32_t slot) noexcept nogil:
+        cdef const Sequence* sequence = &self._sequences[slot]
+        if self._counts_idle_adapters or (
+                (sequence.group == self.group and not (batch.num_starved > 0 and sequence.is_starved))
+                if sequence.is_member else sequence.scheduled > 0
+                or (self.encoder is not None and self.encoder.lacks(        # held up, and will go on
+                    sequence.row, sequence.num_computed))):
+            self._adapters.use(self._demands[sequence.row].adapter)
 
     cdef int _admit_held(self, Batch* batch, int64_t threshold, bint any_running) except -1 nogil:
         """Admit requests after their KV has arrived from the tier, in the order of their loads."""
@@ -794,8 +808,8 @@ cdef class Vllm(EncodingScheduler):
             self.encoder.encode(self._sequences[slot].row)
         self.add_entry(batch, slot)
         self._budget -= turn.tokens
-        if self._adapters is not None:
-            self._adapters.use(self._demands[self._sequences[slot].row].adapter)
+        if self._adapters is not None and self._adapters.use(self._demands[self._sequences[slot].row].adapter):
+            self.waiting.set_slot(self._demands[self._sequences[slot].row].adapter, True)
 
     cdef int _refuse_cut_padding(self) except -1 with gil:
         # vLLM 0.32.0, vllm/v1/core/sched/scheduler.py: an assertion in schedule()

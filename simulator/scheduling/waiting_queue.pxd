@@ -1,9 +1,11 @@
-"""The waiting queue of a replica: first come first served, or sorted."""
+"""The waiting queue of a replica: first come first served, or sorted; rows may be parked by their cause to wait."""
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.core.index_heap cimport IndexHeap
+from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand, Request
+from simulator.scheduling.cause_queue cimport CauseQueue
 
 
 cdef enum QueueOrder:           # order of the queue; ties: first arrival, then the rank of the request id
@@ -39,39 +41,70 @@ cdef class WaitingQueue:
     cdef int32_t _mask              # size of the ring - 1, a power of two less one; -1: no ring yet
     cdef IndexHeap _heap            # rows by their keys; None: first come first served
     cdef Ranking _ranking           # the source of keys; None: the order defines them
-    cdef int32_t* _with_adapter     # [adapters + 1] rows by their LoRA adapter, those without one first; NULL: not
-                                    # counted
+    cdef CauseQueue _causes         # the rows, once they can be parked; None: they are in _ring or _heap
+    cdef int64_t _front, _back      # of _causes, first come first served: places of the next row at the front and back
+    cdef bint _knows_adapters       # of _causes: each adapter is a cause
+    cdef bint _knows_grammars       # of _causes: rows with a grammar are looked at before their adapter counts
+    cdef RowList _aside             # rows that a pass has passed over, in order
 
     # Sort by the keys of a ranking; the queue is empty.
     cdef void rank_by(self, Ranking ranking) noexcept
 
-    # Count rows by their adapters from now on; the queue is empty.
-    cdef int count_adapters(self, int32_t num_adapters) except -1
-
-    # Counted rows with an adapter; -1: rows without one.
-    cdef inline int32_t with_adapter(self, int32_t adapter) noexcept nogil:
-        return self._with_adapter[adapter + 1]
+    # Let rows be parked from now on; those that wait keep their order. `num_adapters`: adapters with fewer slots; 0:
+    # each has one. `has_grammars`: rows may wait for grammars.
+    cdef int let_park(self, int32_t num_adapters, bint has_grammars) except -1 nogil
 
     # Add a row at the back, or at the front; in a sorted queue its key sets its place. -1 if memory runs out, with
     # nothing changed.
     cdef int push(self, int32_t row) except -1 nogil
     cdef int push_front(self, int32_t row) except -1 nogil
 
-    # The next row, left in the queue or taken out of it; the queue must not be empty.
+    # The next row, left in the queue or taken out of it; the queue must not be empty. Parked rows are so no longer.
     cdef int32_t top(self) noexcept nogil
     cdef int32_t pop(self) noexcept nogil
 
-    # Take a row out of the middle; -1 if it is not there. O(size), or O(log size) with knows_places.
+    # Take a row out of the middle; -1 if it is not there. O(size), or O(log size) with knows_places or parked rows.
     cdef int remove(self, int32_t row) noexcept nogil
 
     # Does a row go before another in a sorted queue? False in an unsorted one.
     cdef bint precedes(self, int32_t row, int32_t other) noexcept nogil
 
+    # ---- a pass over the queue, which admits rows in order, except those with a cause to wait
+
+    # The first row that is not parked, and not under an adapter without a slot unless there are free slots; -1: none.
+    cdef inline int32_t first(self, bint has_free_slots) noexcept nogil:
+        if self._causes is not None:
+            return self._causes.first(has_free_slots)
+        return self.top() if self.size > 0 else -1
+
+    # The first row is admitted, and leaves. Or it is passed over until `put_back`, at the end of the pass.
+    cdef inline void take(self, int32_t row) noexcept nogil:
+        if self._causes is not None:
+            self.remove(row)
+        else:
+            self.pop()
+
+    cdef int set_aside(self, int32_t row) except -1 nogil
+    cdef int put_back(self) except -1 nogil
+
+    # Park the first row until an instant, NEVER_NS: for good; or under its adapter, which has no slot. False: rows
+    # cannot be parked.
+    cdef bint park_until(self, int32_t row, int64_t instant_ns) except -1 nogil
+    cdef bint park_under_adapter(self, int32_t row) noexcept nogil
+
+    # The instants of parked rows up to `now_ns` have come: the rows have their places in the queue again.
+    cdef inline void wake(self, int64_t now_ns) noexcept nogil:
+        if self._causes is not None:
+            self._causes.wake(now_ns)
+
+    # An adapter has a slot from now on, or has none any more.
+    cdef inline void set_slot(self, int32_t adapter, bint has_slot) noexcept nogil:
+        if self._causes is not None:
+            self._causes.set_open(adapter + 1, has_slot)
+
     cdef inline void _count(self, int32_t row, int32_t change) noexcept nogil:
         self.size += change
         self.tokens += change * self._text(row)
-        if self._with_adapter != NULL:
-            self._with_adapter[self._demands[row].adapter + 1] += change
         if self._ranking is not None:
             self._ranking.count(row, change)
 
@@ -80,7 +113,10 @@ cdef class WaitingQueue:
 
     cdef int64_t _key(self, int32_t row) noexcept nogil
     cdef int64_t _arrival(self, int32_t row) noexcept nogil
+    cdef int _push_cause(self, int32_t row, bint is_front) except -1 nogil
+    cdef int _move_to_causes(self, int32_t num_causes) except -1
     cdef int _grow(self) except -1 nogil
 
-    # The row at an index, from 0, which must exist. In a sorted queue it goes before those at 2i + 1 and 2i + 2.
+    # The row at an index, from 0, which must exist. In a sorted queue it goes before those at 2i + 1 and 2i + 2. Not
+    # where rows can be parked.
     cdef int32_t at(self, int32_t place) noexcept nogil
