@@ -1,9 +1,11 @@
 """Windows and rates of autoscaling, by Kubernetes' rules: worked numbers."""
+from dataclasses import replace
+
 import pytest
 
 from scaling.test_policies import observed, variant
 from simulator.domain.autoscaling import Autoscaling, Delay, Rate, Rates
-from simulator.engine.operations.pace import Limits, Pace, cut
+from simulator.engine.operations.pace import Limits, Pace, cut, keeping_one
 from simulator.scaling.base import Autoscaler, Observation
 from simulator.scaling.hpa import Hpa
 
@@ -93,6 +95,13 @@ def test_a_change_on_its_way_is_not_decided_twice():
 def test_the_last_changes_are_cut_first():
     assert cut({1: 3, 0: 2, 2: -4}, 1, 4) == {1: 3, 0: 1, 2: -4}
     assert cut({1: -3, 0: -2}, -1, 3) == {1: -3}
+
+
+def test_one_replica_of_each_role_is_kept():
+    pools = [replace(variant(i, (0,) * count), role=role)
+             for i, (role, count) in enumerate((("prefill", 2), ("decode", 1), ("decode", 2)))]
+    assert keeping_one(observed(*pools), {0: -2, 2: -2, 1: -1}) == {0: -1, 2: -2}
+    assert keeping_one(observed(*pools), {0: 1, 1: -1}) == {0: 1, 1: -1}
 
 
 def test_pools_bound_recommendations():

@@ -23,7 +23,9 @@ PLANNER = {
 POLICIES = [
     {"policy": "utilisation", "metric": "running", "target": 0.5}, {"policy": "queue", "target_waiting": 0.2},
     {"policy": "slo_attainment", "ttft_ms": 100.0}, {"policy": "slo_attainment", "e2el_ms": 1500.0},
-    {"policy": "blis"}]
+    {"policy": "blis"}, {"policy": "hpa", "targets": [{"metric": "running", "average_value": 16.0}]},
+    {"policy": "apa", "metric": "running", "target": 16.0}, {"policy": "kpa", "target_concurrency": 24.0}]
+AT_ONCE = {"scale_down_stabilization_window_s": 0.0}
 PAIR = {"pools": [{"name": role, "role": role, "replicas": 1, "max_replicas": 6} for role in ("prefill", "decode")],
         "kv_transfer": {"bandwidth_gb_per_s": 40.0, "kv_bytes_per_token": 131_072.0}}
 
@@ -58,7 +60,7 @@ def test_the_planner_comes_down_wherever_in_the_interval_traffic_stops(run, stop
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy.values())))
 def test_all_others_do(run, policy):
-    result = run(policy, pools=[{"name": "all", "replicas": 1, "max_replicas": 6}])
+    result = run(AT_ONCE | policy, pools=[{"name": "all", "replicas": 1, "max_replicas": 6}])
 
     assert are_up(result, 94) > 2
     assert are_up(result, 200) == 1

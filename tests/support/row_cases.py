@@ -67,6 +67,7 @@ CASES = (
     PREFILL_FIRST | {"kv_transfer": {"protocol": "mooncake"} | MOVES},
     WHOLE_BESIDE | {"cluster.disaggregation.stage_order": "prefill_first"},
     NIXL | {"autoscaling": {"policy": "blis"}},
+    NIXL | {"autoscaling": {"policy": "hpa", "targets": [{"metric": "ttft", "value": 1.0}]}},
     {"autoscaling": {"policy": "planner", "itl_ms": 1.0, "prefill_profile": [
         {"prompt_tokens": 1, "ttft_ms": 1.0, "tokens_per_s": 1.0}], "decode_profile": [
         {"context_tokens": 1, "concurrency": 1, "itl_ms": 1.0, "tokens_per_s": 1.0}]}},

@@ -54,6 +54,10 @@ class Upkeep(Part):
         Conflict(Feature("autoscalers of whole requests", "autoscaling.policy", value=lambda place: (
             getattr(_autoscaler(place), "why_no_roles", "") and place.autoscaling.policy)), has.ROLES,
             lambda place: _autoscaler(place).why_no_roles, "they decide on replicas that serve whole requests"),
+        Conflict(Feature("autoscaling by times to first token", "autoscaling.targets[].metric", value=lambda place: (
+            any(each.metric == "ttft" for each in getattr(
+                place.autoscaling and place.autoscaling.parameters, "targets", ())) and "ttft")), has.ROLES,
+            "the first token of a request is the work of both its replicas"),
         Conflict(Feature('autoscaler "planner"', "autoscaling.policy", value=lambda place: (
             getattr(_autoscaler(place), "needs_roles", False) and place.autoscaling.policy)), Feature(
                 "other pools than for prefill and decode", "pools",

@@ -151,6 +151,16 @@ def cut(changes: dict[int, int], sign: int, most: int) -> dict[int, int]:
     return found
 
 
+def keeping_one(observation: Observation, changes: dict[int, int]) -> dict[int, int]:
+    """Return changes that leave a replica of each role, the last cut first."""
+    found = {}
+    for role in dict.fromkeys(variant.role for variant in observation.variants):
+        replicas = {each.index: each.serving + each.starting for each in observation.variants if each.role == role}
+        own = {pool: change for pool, change in changes.items() if pool in replicas}
+        found |= cut(own, -1, sum(replicas.values()) - 1)
+    return found
+
+
 def _sum(changes: dict[int, int], sign: int) -> int:
     """Return the magnitude of all changes of one sign."""
     return sum(abs(change) for change in changes.values() if change * sign > 0)

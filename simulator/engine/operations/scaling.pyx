@@ -15,7 +15,7 @@ from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 from simulator.domain.whole_replicas import added_up
 from simulator.engine.operations.activity import Activity, are_for
-from simulator.engine.operations.pace import Pace, cut
+from simulator.engine.operations.pace import Pace, keeping_one
 from simulator.engine.operations.scrapes import FirstTokens, Samples, Scrapes
 from simulator.engine.operations.starts import Starts
 from simulator.scaling.base import Observation, Variant
@@ -132,7 +132,7 @@ cdef class Scaling:
             changes = group.policy.decide(observation)
             self._check(group, changes)
             if group.activity is not None:
-                changes = cut(changes, -1, observation.replicas - 1)
+                changes = keeping_one(observation, changes)
             due = group.pace.due(observation, changes)
             if due:
                 delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
