@@ -106,6 +106,7 @@ KINDS = {
         "mix": "simulator.scaling.mix:Mix",
         "planner": "simulator.scaling.planner:Planner",
         "queue": "simulator.scaling.queue:Queue",
+        "queueing": "simulator.scaling.queueing:Queueing",
         "saturation_v1": "simulator.scaling.saturation_v1:SaturationV1",
         "saturation_v2": "simulator.scaling.saturation_v2:SaturationV2",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",

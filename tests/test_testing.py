@@ -11,6 +11,7 @@ KNOWN = {"output_knowledge": {"predictor": "exact"}}
 KEYS = {                        # (kind, name) -> what it must have beside its name: its own keys, other tables
     ("admission", "tenant_budgets"): ({"budgets": [{"tenant": "a", "share": 0.5}]}, {}),
     ("autoscaler", "slo_attainment"): ({"ttft_ms": 500.0}, {}),
+    ("autoscaler", "queueing"): ({"alpha": 6.0, "beta": 0.02, "gamma": 0.0001}, {}),
     ("autoscaler", "mix"): ({"input_tokens": [500], "output_tokens": [100], "profiles": [
         {"pool": "default", "requests_per_s": [[2.0]]}]}, {}),
     ("scheduler", "lightllm"): ({"num_gpu_blocks": 960}, {"workload": KNOWN}),     # blocks of one token

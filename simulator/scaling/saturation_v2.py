@@ -37,9 +37,10 @@ class SaturationV2(Autoscaler):
     """Supply and demand in tokens.
 
     demand = tokens in use + waiting requests x mean prompt, of all replicas, and n I (1 - hit rate) + n O for n
-    requests at the gateway. A replica supplies the least of kv_cache_threshold x its KV cache and its capacity of computation:
-    the tokens in use when its queue is long, the mean of the last ten such, or min(S, B O / (I + O)) (I + O / 2), with
-    S running requests and B batched tokens at most; a pool supplies the median of its replicas for each.
+    requests at the gateway. A replica supplies kv_cache_threshold x its KV cache, or its capacity of computation if
+    the latter is less: the tokens in use when its queue is long, or the mean of the last ten such, or
+    min(S, B O / (I + O)) (I + O / 2), with S running requests and B batched tokens at most. A pool supplies the median
+    of its replicas for each of its replicas.
 
     Differences from llm-d: loads as of the decision, in place of their maximum in the last minute; tokens of requests
     at the gateway by the mean prompt alone, in place of the larger of it and a quarter of their bytes.
@@ -122,7 +123,7 @@ def hit_rate(states: np.ndarray) -> float:
 
 
 def grown(variants, capacities, required: float) -> dict[int, int]:
-    """Return the changes that add capacity: the cheapest per token first, as far as it has room."""
+    """Return the changes that add capacity, to the cheapest per token first."""
     changes = {}
     for variant, capacity in sorted(zip(variants, capacities, strict=True), key=lambda each: (
             each[0].cost_per_hour / max(each[1], 1))):
@@ -134,7 +135,10 @@ def grown(variants, capacities, required: float) -> dict[int, int]:
 
 
 def shrunk(variants, capacities, spare: float) -> dict[int, int]:
-    """Return the changes that remove spare capacity: the dearest first, the cheapest keeps one if it is the last."""
+    """Return the changes that remove spare capacity, from the dearest first.
+
+    The cheapest pool keeps a replica if no other pool has one.
+    """
     changes, there = {}, {each.index: each.serving + each.starting for each in variants}
     cheapest = min(variants, key=lambda each: each.cost_per_hour).index
     for variant, capacity in sorted(zip(variants, capacities, strict=True), key=lambda each: -each[0].cost_per_hour):

@@ -13,6 +13,7 @@ from simulator.scaling.mix import MixProfile
 KEYS = {                        # that it must have
     "mix": {"input_tokens": (500,), "output_tokens": (100,), "profiles": (
         MixProfile(pool="pool 0", requests_per_s=((2.0,),)),)},
+    "queueing": {"alpha": 6.0, "beta": 0.02, "gamma": 0.0001},
     "planner": {"itl_ms": 20.0, "prefill_profile": PREFILL, "decode_profile": DECODE},
     "slo_attainment": {"ttft_ms": 500.0}}
 LOADS = ((), (0,), (0, 0, 0), (95, 95), (100, 100, 100, 100), (5, 90))

@@ -72,6 +72,12 @@ PLANNERS |= of("autoscaler:saturation_v2", {
     "kv_cache_threshold": acts(0.1, 0.9, **GROWS), "queue_threshold": acts(1, 90, **GROWS),
     "scale_up_threshold": acts(0.1, 0.99, **GROWS), "scale_down_boundary": acts(0.01, 0.8, **GROWS)})
 
+QUEUED = scaling(alpha=5.0, beta=0.5, gamma=0.001, learn=False, itl_ms=30.0)
+PLANNERS |= of("autoscaler:queueing", {
+    "alpha": acts(0.1, 20.0, **QUEUED), "beta": acts(0.01, 3.0, **QUEUED), "gamma": acts(0.0001, 0.2, **QUEUED),
+    "learn": acts(True, False, **QUEUED), "ttft_ms": acts(20.0, 2000.0, **QUEUED),
+    "itl_ms": acts(6.0, 400.0, **QUEUED)})
+
 # Requests of 40 to 185 tokens, priorities 0 to 3, three SLO classes. Pool b is slower than a, c takes short texts.
 SELECTED = {"pools": [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "latency": {"base_us": 9000.0}},
                       {"name": "c", "replicas": 1, "engine": {"max_model_len": 100}}],
