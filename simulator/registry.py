@@ -105,6 +105,7 @@ KINDS = {
         "kvaware": "simulator.routing.policies.kvaware:Kvaware",
         "least_loaded": "simulator.routing.policies.least_loaded:LeastLoaded",
         "llumnix": "simulator.routing.llumnix.router:Llumnix",
+        "lmetric": "simulator.routing.policies.lmetric:Lmetric",
         "lor": "simulator.routing.policies.lor:Lor",
         "power_of_two": "simulator.routing.policies.power_of_two:PowerOfTwo",
         "prefix_threshold": "simulator.routing.policies.prefix_threshold:PrefixThreshold",
@@ -115,6 +116,7 @@ KINDS = {
         "split_wise": "simulator.routing.policies.round_robin:RoundRobin",
         "vllm_dp": "simulator.routing.policies.vllm_dp:VllmDp",
         "vtc": "simulator.routing.policies.vtc:Vtc",
+        "waiting_limit": "simulator.routing.policies.waiting_limit:WaitingLimit",
         "weighted": "simulator.routing.policies.weighted:Weighted",
     }, "simulator.routing.base:Router"),
     "decider": Kind("decider", "decider", {

@@ -418,6 +418,7 @@ ROUTERS = {
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
             1, 160, cluster__routing__threshold_tokens=0)}),
     **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
+    **of("router:lmetric", {"capacity_blocks": acts(1, 1000)}),
     **of("router:lor", {"upstream_compat": acts(False, True)}),
     **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
     **of("router:prefix_threshold", {
@@ -435,6 +436,7 @@ ROUTERS = {
         "fairness_weight": acts(0.0, 10.0), "utilization_weight": acts(0.0, 10.0), "max_load": acts(1.0, 100.0),
         "input_token_weight": acts(0.0, 5.0), "output_token_weight": acts(0.0, 50.0),
         "min_bucket_tokens": acts(1.0, 1e6), "window_s": acts(0.01, 300.0)}),
+    **of("router:waiting_limit", {"max_waiting": acts(0, 1000, **SLOW)}),
     **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random")}),
     **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
