@@ -83,6 +83,8 @@ def test_scores_rank_open_replicas_and_change_nothing(name):
     ("dynamo", {"load": "replicas"}, ("reads_state", "counts", "blocks", "caches")),
     ("dynamo", {"overlap": "approximate"}, ("reads_state", "counts")),
     ("vtc", {}, ("reads_state", "counts")),
+    ("lmetric", {}, ("reads_state",)),
+    ("waiting_limit", {}, ("reads_state", "counts")),
     ("weighted", {}, ("reads_state", "counts", "blocks", "caches")),
     ("weighted", {"profile": "llm-d"}, ("reads_state", "counts", "blocks")),
 ])

@@ -233,3 +233,15 @@ def test_cache_aware_takes_what_a_look_at_all_replicas_finds_best(seed, otherwis
         branches.add((scores > -np.inf).sum() == view.account_array["is_routable"].sum())
         there += [(row, replica)] * (replica >= 0)
     assert branches == {True, False}            # by load or size, and by what was matched
+
+
+@pytest.mark.parametrize(("in_flight", "expected"), [
+    ([3, 0, 0], 0),     # 160 of 200 tokens were sent there: 40 x 4 = 160, and 200 x 1 elsewhere
+    ([4, 1, 0], 2),     # 200, 400 and 200: the one with fewer requests
+    ([4, 0, 0], 1),     # 200 thrice: the first of those without requests
+    ([9, 4, 4], 0),     # 400, 1000 and 1000
+])
+def test_lmetric_weighs_new_tokens_by_load(in_flight, expected):
+    router = router_of("lmetric", view_of(in_flight=in_flight), SYSTEM)
+    router.note_sent(0, 0, 0)
+    assert router.choose_replica(1, 0) == expected

@@ -219,3 +219,10 @@ def test_a_bounded_load_passes_a_full_replica_over():
         send(router, row)
 
     assert view.account_array["in_flight"].tolist() == [10] * 4
+
+
+@pytest.mark.parametrize(("waiting", "expected"), [
+    ([10, 11, 10], {0, 2}), ([11, 11, 11], {-1}), ([0, 0, 0], {0, 1, 2})])
+def test_waiting_limit_draws_among_replicas_with_few_waiting_requests(waiting, expected):
+    router = router_of("waiting_limit", view_of(waiting=waiting))
+    assert {router.choose_replica(0, 0) for _ in range(60)} == expected

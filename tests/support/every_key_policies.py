@@ -474,6 +474,7 @@ ROUTERS = {
     **of("router:litellm_latency", {
         "lowest_latency_buffer": acts(0.0, 10.0), "max_latency_list_size": acts(1, 10),
         "ttft_percentile": acts(0.0, 1.0), "ttl_s": acts(0.001, 3600.0), "streams": acts(True, False)}),
+    **of("router:lmetric", {"capacity_blocks": acts(1, 1000)}),
     **of("router:lor", {"upstream_compat": acts(False, True)}),
     **of("router:power_of_two", {"metric": acts("requests", "tokens")}),
     **of("router:prefix_threshold", {
@@ -495,6 +496,7 @@ ROUTERS = {
         "fairness_weight": acts(0.0, 10.0), "utilization_weight": acts(0.0, 10.0), "max_load": acts(1.0, 100.0),
         "input_token_weight": acts(0.0, 5.0), "output_token_weight": acts(0.0, 50.0),
         "min_bucket_tokens": acts(1.0, 1e6), "window_s": acts(0.01, 300.0)}),
+    **of("router:waiting_limit", {"max_waiting": acts(0, 1000, **SLOW)}),
     **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random"),
                            "ties": acts("number", "random")}),
     **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
