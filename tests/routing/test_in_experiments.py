@@ -28,6 +28,8 @@ POLICIES = {
     "dynamo": 'policy = "dynamo"\ntemperature = 0.5',
     "dynamo approximate": 'policy = "dynamo"\noverlap = "approximate"',
     "kvaware": 'policy = "kvaware"\nthreshold_tokens = 300',
+    "least_latency": 'policy = "least_latency"',
+    "least_throughput": 'policy = "least_throughput"',
     "least_loaded requests": 'policy = "least_loaded"',
     "least_loaded effective": 'policy = "least_loaded"\nmetric = "effective"',
     "least_loaded expected": 'policy = "least_loaded"\nmetric = "expected_tokens"\n[workload.output_knowledge]\n'

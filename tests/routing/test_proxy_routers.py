@@ -1,4 +1,4 @@
-"""Routers of LiteLLM and production-stack, by examples worked out by hand."""
+"""Routers of LiteLLM, production-stack and AIBrix, by examples worked out by hand."""
 from collections import Counter
 
 import pytest
@@ -225,3 +225,49 @@ def test_the_rest_of_a_private_prompt_is_found_again():
 
     assert router.choose_replica(0, 0) == 2
     assert router.choose_replica(1, 0) == 0
+
+
+def complete(router, requests, row, replica, *, times_s, outputs):
+    """Let a request complete: enqueued, scheduled, first and last token at these times."""
+    record = requests.requests[row:row + 1]
+    record["status"], record["output_tokens"] = records.COMPLETED, outputs
+    for field, time_s in zip(("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"), times_s, strict=True):
+        record[field] = round(time_s * SECOND)
+    router.note_sent(row, replica, 0)
+    router.note_left(row, replica, record["completed_ns"][0])
+
+
+def test_latency_is_expected_from_means_of_completed_requests():
+    # Replica 0: 1 s of queue, 0.5 s for 100 tokens, 2 s for 20; replica 1: 0, 1 s for 300, 1 s for 40. Means of both
+    # replicas: 200 prompt tokens, 30 output tokens. 1 + 0.005 x 200 + 0.1 x 30 = 5; 200 / 300 + 0.025 x 30 = 1.41667.
+    requests = workload([100, 300, 10])
+    router = router_of("least_latency", two_pools(), requests)
+    complete(router, requests, 0, 0, times_s=(0, 1, 1.5, 3.5), outputs=20)
+    complete(router, requests, 1, 1, times_s=(0, 0, 1, 2), outputs=40)
+
+    assert router.scores(2, 4 * SECOND).tolist() == pytest.approx([-5, -1.4166667])
+    assert router.choose_replica(2, 4 * SECOND) == 1
+
+
+def test_a_replica_that_completed_nothing_has_no_latency():
+    requests = workload([100, 10])
+    router = router_of("least_latency", two_pools(), requests, window_s=60.0)
+    assert router.scores(1, 0).tolist() == [0, 0]
+    complete(router, requests, 0, 0, times_s=(0, 1, 1.5, 3.5), outputs=20)
+
+    assert router.scores(1, 4 * SECOND).tolist() == pytest.approx([-3.5, 0])
+    assert router.scores(1, 70 * SECOND).tolist() == pytest.approx([0, 0])
+
+
+def test_throughput_counts_prompts_twice():
+    # 100 prompt tokens at replica 0: 200; 50 and 99 output tokens at replica 1: 199; after the window nothing
+    requests = workload([100, 50, 10])
+    router = router_of("least_throughput", two_pools(), requests)
+    router.note_sent(0, 0, 0)
+    router.note_sent(1, 1, 0)
+    requests.requests["output_tokens"][1] = 99
+    router.note_left(1, 1, SECOND)
+
+    assert router.scores(2, SECOND).tolist() == [-200, -199]
+    assert router.choose_replica(2, SECOND) == 1
+    assert router.scores(2, 12 * SECOND).tolist() == [0, 0]

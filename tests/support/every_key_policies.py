@@ -470,6 +470,8 @@ ROUTERS = {
         "threshold_tokens": acts(0, 2000), "rate_window_s": acts(
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(
             1, 160, cluster__routing__threshold_tokens=0)}),
+    **of("router:least_latency", {"window_s": acts(0.01, 1000.0)}),
+    **of("router:least_throughput", {"window_s": acts(0.01, 1000.0)}),
     **of("router:least_loaded", {"metric": acts("requests", "tokens")}),
     **of("router:litellm_latency", {
         "lowest_latency_buffer": acts(0.0, 10.0), "max_latency_list_size": acts(1, 10),

@@ -10,7 +10,7 @@ cimport cython
 from simulator.domain.journey cimport KV_LOAD_FAILED, NO_CAUSE
 from simulator.domain.request cimport COMPLETED, FAILED, REJECTED, TIMED_OUT
 from simulator.engine.fleet.events cimport LIFECYCLE
-from simulator.engine.operations.lifecycle cimport BREAKER, COOLDOWN, UNBARRED, Place
+from simulator.engine.operations.lifecycle cimport BREAKER, COOLDOWN, UNBARRED
 
 from functools import partial
 
