@@ -98,9 +98,9 @@ def test_priorities_of_demoted_and_resumed_programs_act_at_the_engine_alone(tmp_
     assert set(np.unique(jumps.requests["program_priority_jump"])) == {-2, 0, 1}
     assert not none.requests["program_priority_jump"].any() and not jumps.requests["priority"].any()
     assert (jumps.requests["completed_ns"] != none.requests["completed_ns"]).any()
-    assert not [each for each in jumps.summary["diagnosis"] if "priorities" in each]
+    assert not [each for each in jumps.summary["diagnosis"] if "keep their priority" in each]
     first_come = run(tmp_path, **tight, engine__policy="fcfs")
-    assert [each for each in first_come.summary["diagnosis"] if "priorities of demoted and resumed" in each]
+    assert [each for each in first_come.summary["diagnosis"] if "of demoted or resumed programs keep" in each]
     assert not first_come.requests["program_priority_jump"].any()
 
 

@@ -20,9 +20,9 @@ PROGRAMS = Feature("programs of agents", KEY)
 ENCODERS = Feature("encode pools", "embeddings", phrase='pools of role "encode"')
 NO_SESSIONS = (f"{KEY}: expected requests with a session, a program is a session; found none: give a trace a column "
                'session, or workload.type = "sessions"')
-NO_PRIORITIES = (f"[{KEY}] priorities of demoted and resumed programs have no effect: no engine of the replicas looks "
-                 'at priorities (vllm: engine.policy = "priority"; sglang: engine.enable_priority_scheduling = true; '
-                 'blis: engine.policy = "priority-fcfs")')
+NO_PRIORITIES = (f"[{KEY}] %d turns of demoted or resumed programs keep their priority, since their engine does not "
+                 'look at priorities (vllm: engine.policy = "priority"; sglang: engine.enable_priority_scheduling = '
+                 'true; blis: engine.policy = "priority-fcfs")')
 OVERLAPPING = (f"[{KEY}] %d turns came while another turn of their session waited or ran: a program counts with the "
                "tokens of the turn that came last, and runs a tool when none of its turns waits or runs")
 BLIS_POLICIES = ("priority-fcfs", "reverse-priority")
@@ -34,8 +34,8 @@ class ProgramsTable(Section, kw_only=True):
     """Turns of agents before the router, [cluster.programs], with the policy's keys."""
 
     policy: Annotated[str, Meta(description=(
-        "policy that holds turns of programs back and chooses their replica; a program is a session, between whose "
-        "turns tools run. none: programs are only measured"))] = "thunderagent"
+        "policy that holds turns of programs back and chooses their replica; a program is a session, with tools "
+        "that run between its turns. none: programs are only measured"))] = "thunderagent"
     parameters: Annotated[Any, Meta(extra={"kind": "programs"})]
 
 
@@ -89,9 +89,8 @@ class AgentPrograms(Part):
         columns = {name: run.columns[f"program_{name}"] for name in ("wait_ns", "held_ns")}
         counts = run.records["programs"]
         notes = []
-        if counts["demotions"] + counts["resumes"] and not any(
-                urgent_sign(pool.engine) for pool in self.experiment.all_pools()):
-            notes.append(NO_PRIORITIES)
+        if in_vain := run.records["jumps_in_vain"]:
+            notes.append(NO_PRIORITIES % in_vain)
         is_given = getattr(self.experiment.cluster.programs.parameters, "offload_tokens", 1)
         if not is_given and any(pool.kv_tiers for pool in self.experiment.all_pools()):
             notes.append(NO_TIERS)

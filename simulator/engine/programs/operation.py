@@ -45,5 +45,6 @@ class Programs(PythonOperation):
         self._urgency.restore()
         run.columns[WAIT_NS], run.columns[HELD_NS] = self._account.wait_ns, self._account.held_ns
         run.columns[JUMP] = self._urgency.jumps
+        run.records["jumps_in_vain"] = self._urgency.num_in_vain
         run.records["overlapping_turns"] = sum(gate.num_overlapping for gate in self.gates)
         run.records["programs"] = added_up(gate.policy.counts for gate in self.gates)
