@@ -65,6 +65,13 @@ class _Sink:
             self.token_times.setdefault(int(row["request"]), []).extend([int(row["time_ns"])] * int(row["tokens"]))
 
 
+def _built(weight_bytes, *args, **settings):
+    operation = Upkeep(*args, **settings)
+    if weight_bytes is not None:
+        operation.read_weights(weight_bytes)
+    return operation
+
+
 def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None, layers=None, pools=None,
         observer=None, resolution_us=0.0, weight_bytes=None, **setup):
     """Return the Outcome of a `Scenario`; `setup`: fields of Pool and ClusterPlan.
@@ -78,8 +85,8 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
     if layers is not None:
         latency.set_stages(layers)
     workload = replace(scenario.workload, requests=scenario.workload.requests.copy())
-    upkeep = partial(Upkeep, failures=failures, health=health or Health(), autoscaling=autoscaling,
-                     autoscaler=autoscaler, weight_bytes=weight_bytes)
+    upkeep = partial(_built, weight_bytes, failures=failures, health=health or Health(), autoscaling=autoscaling,
+                     autoscaler=autoscaler)
     plan = plan_of(scenario.parameters, latency, host=scenario.host, tier=scenario.tier, operations=(upkeep,),
                    keeps_journeys=True, keeps_legs=True, **(scenario.cache | setup))
     if pools is not None:

@@ -94,9 +94,17 @@ class Upkeep(Part):
         from simulator.engine.operations import upkeep
 
         failures, scaling = self.experiment.failures, self.experiment.autoscaling
-        return (partial(upkeep.Upkeep, failures=failures, health=self.experiment.cluster.health, autoscaling=scaling,
-                        autoscaler=scaling and registry.load("autoscaler", scaling.policy),
-                        weight_bytes=self.weight_bytes),)
+        return (partial(_built, self.weight_bytes, upkeep.Upkeep, failures=failures,
+                        health=self.experiment.cluster.health, autoscaling=scaling,
+                        autoscaler=scaling and registry.load("autoscaler", scaling.policy)),)
+
+
+def _built(weight_bytes, upkeep: type, *args, **settings):
+    """Return the operation."""
+    operation = upkeep(*args, **settings)
+    if weight_bytes is not None:
+        operation.read_weights(weight_bytes)
+    return operation
 
 
 def _weight_bytes(read, site) -> float:

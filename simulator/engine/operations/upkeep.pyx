@@ -22,7 +22,6 @@ cdef class Upkeep(Operation):
     failures : of domain.failures.Failure.
     health : domain.failures.Health; None: failures are detected at once.
     autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: no autoscaling.
-    weight_bytes : that a new replica of each pool reads from storage; None: none.
     """
 
     cdef readonly Lifecycle lifecycle
@@ -31,8 +30,7 @@ cdef class Upkeep(Operation):
     cdef Outages _outages
     cdef Scaling _scaling               # None: no autoscaling
 
-    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None,
-                 weight_bytes=None):
+    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
@@ -41,7 +39,10 @@ cdef class Upkeep(Operation):
         self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
         if autoscaling is not None:
             self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
-            self._scaling.starts.weight_bytes = weight_bytes
+
+    def read_weights(self, weight_bytes):
+        """Have a new replica of each pool read so many bytes from storage."""
+        self._scaling.starts.weight_bytes = weight_bytes
 
     cdef int start(self) except -1 nogil:
         with gil:
