@@ -127,6 +127,8 @@ def test_simplifications_are_named():
     assert outcome.diagnosis == [
         "autoscaling.metrics: all replicas are scraped at one instant, and a scrape takes no time"]
     assert serve([(0, 5)], scripted()).diagnosis == []
+    read = serve([(0, 5)], scripted(), settings(weights=Weights(gb_per_s=1.0)), weight_bytes=(1e9,))
+    assert [note.partition(":")[0] for note in read.diagnosis] == ["autoscaling.weights"]
 
 
 def test_images_and_weights_are_read_faster_again():

@@ -81,8 +81,10 @@ def run(scenario, *, failures=(), health=None, autoscaling=None, autoscaler=None
 
     def upkeep(*cluster):
         made = Upkeep(*cluster, failures=failures, health=health or Health(), autoscaling=autoscaling,
-                      autoscaler=autoscaler, weight_bytes=weight_bytes)
+                      autoscaler=autoscaler)
         made.guard(**guards)
+        if weight_bytes is not None:
+            made.read_weights(weight_bytes)
         return made
 
     plan = plan_of(scenario.parameters, latency, host=scenario.host, tier=scenario.tier, operations=(upkeep,),

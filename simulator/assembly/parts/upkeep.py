@@ -138,9 +138,10 @@ class Upkeep(Part):
 
         def make(fleet, gateways, plan):
             made = upkeep.Upkeep(fleet, gateways, plan, failures=failures, health=cluster.health, autoscaling=scaling,
-                                 autoscaler=scaling and registry.load("autoscaler", scaling.policy),
-                                 weight_bytes=self.weight_bytes)
+                                 autoscaler=scaling and registry.load("autoscaler", scaling.policy))
             made.guard(cluster.cooldown, cluster.breaker, cluster.retry)
+            if self.weight_bytes is not None:
+                made.read_weights(self.weight_bytes)
             return made
 
         return (make,)

@@ -193,6 +193,9 @@ cdef class Scaling:
         found = [group.policy.note for group in self._groups if group.policy.note]
         if self._settings.metrics is not None:
             found.append("autoscaling.metrics: all replicas are scraped at one instant, and a scrape takes no time")
+        if self.starts.weight_bytes is not None:
+            found.append("autoscaling.weights: a new replica reads its weights once, whatever its ranks, and "
+                         "shares the bandwidth with no other")
         return list(dict.fromkeys(found))
 
     # ---- inputs of a policy

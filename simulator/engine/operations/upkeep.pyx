@@ -24,7 +24,6 @@ cdef class Upkeep(Operation):
     health : domain.failures.Health; None: failures are detected at once.
     cooldown, breaker, retry : of domain.guards; None: there is none.
     autoscaling, autoscaler : domain.autoscaling.Autoscaling and the Autoscaler subclass; None: no autoscaling.
-    weight_bytes : that a new replica of each pool reads from storage; None: none.
     """
 
     cdef readonly Lifecycle lifecycle
@@ -34,8 +33,7 @@ cdef class Upkeep(Operation):
     cdef Scaling _scaling               # None: no autoscaling
     cdef Guards _guards                 # None: no cooldowns and no breakers
 
-    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None,
-                 weight_bytes=None):
+    def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
@@ -44,7 +42,10 @@ cdef class Upkeep(Operation):
         self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
         if autoscaling is not None:
             self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
-            self._scaling.starts.weight_bytes = weight_bytes
+
+    def read_weights(self, weight_bytes):
+        """Have a new replica of each pool read so many bytes from storage."""
+        self._scaling.starts.weight_bytes = weight_bytes
 
     def guard(self, cooldown=None, breaker=None, retry=None):
         """Add a cooldown, breakers and waits before retries, each of domain.guards; None: there is none."""

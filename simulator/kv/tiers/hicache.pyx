@@ -21,7 +21,6 @@ from libc.string cimport memmove
 cimport cython
 
 from simulator.core.arithmetic cimport round_half_up
-from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
 from simulator.kv.base cimport KVCache
