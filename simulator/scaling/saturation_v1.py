@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from simulator.scaling.base import Autoscaler
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+Share = Annotated[float, Meta(ge=0, le=1, extra={"unit": "ratio"})]
 Requests = Annotated[float, Meta(ge=0, le=1e6, extra={"unit": "requests"})]
 
 

@@ -96,9 +96,6 @@ NEXT_TOKEN = selection(itl_ms={"max_ms": 30.0, "cells": 2}, table=ROW)
 HIGH = {"min_priority": 2, "max_priority": 3, "pool": "b"}
 OVERRIDDEN = selection(table=[["a"]], overrides=[HIGH])
 PLANNERS |= {f"cluster.pool_selection.{key}": case for key, case in {
-    "isl": refuses(TWO, "table: expected 2 rows of 1 names", **selection(table=[["a"]])),
-    "ttft_ms": refuses({"max_ms": 9.0, "cells": 2}, "table: expected 1 rows of 2 names", **selection(table=[["a"]])),
-    "itl_ms": refuses({"max_ms": 9.0, "cells": 2}, "table: expected 1 rows of 2 names", **selection(table=[["a"]])),
     "isl.min_tokens": acts(0, 90, **LENGTHS), "isl.max_tokens": acts(200, 350, **LENGTHS),
     "isl.cells": refuses(3, "table: expected 3 rows of 1 names", **LENGTHS),
     "ttft_ms.min_ms": acts(0.0, 90.0, **FIRST_TOKEN), "ttft_ms.max_ms": acts(130.0, 300.0, **FIRST_TOKEN),

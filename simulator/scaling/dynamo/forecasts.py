@@ -16,7 +16,7 @@ FEWEST = 5                          # values that ARIMA and Prophet need; with f
 PACKAGES = {"arima": "pmdarima", "prophet": "prophet"}
 BEGIN = datetime(2024, 1, 1)        # of the times that Prophet gets
 
-Variance = Annotated[float, Meta(gt=0, le=1e12)]
+Variance = Annotated[float, Meta(gt=0, le=1e12, extra={"unit": "squared value"})]
 
 
 class KalmanKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,9 +9,9 @@ from simulator.scaling.dynamo.forecasts import ForecastKeys, KalmanKeys, why_mis
 from simulator.scaling.profile import DecodePoint, Positive, PrefillPoint, check_points
 
 Seconds = Annotated[float, Meta(gt=0, le=1e6)]
-Count = Annotated[int, Meta(ge=1, le=2**20)]
+Count = Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "replicas"})]
 Gpus = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Share = Annotated[float, Meta(ge=0, le=10)]
+Share = Annotated[float, Meta(ge=0, le=10, extra={"unit": "ratio"})]
 
 
 class Preset(NamedTuple):
