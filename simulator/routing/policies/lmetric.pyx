@@ -11,9 +11,10 @@ from simulator.routing.parts.prefix_router import Capacity
 
 
 class LmetricParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The least (prompt tokens - tokens that were sent there before) x (requests in flight + 1) wins.
+    """The least product of new tokens and load wins.
 
-    Of several, the one with the fewest requests in flight, then with the fewest new tokens, then the first.
+    (prompt tokens - tokens that were sent there before) x (requests in flight + 1). Of equal replicas, the fewest
+    requests in flight win, then the fewest new tokens, then the lowest number.
     Source: lmetric of SGLang's gateway (sgl-project/sglang, sgl-model-gateway/src/policies/lmetric@acaa759a.rs), which
     compares characters of text; here it is whole blocks.
     """

@@ -14,9 +14,9 @@ from simulator.routing.parts.pick cimport pick_highest
 
 
 class WaitingLimitParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Draw one of the replicas with at most `max_waiting` waiting requests; without any, the request is refused.
+    """Any of the replicas with at most `max_waiting` waiting requests.
 
-    The gateway looks once a second: snapshot_refresh_interval_s = 1.
+    Without any, the request is refused. The gateway looks once a second: snapshot_refresh_interval_s = 1.
     Source: workload_aware of SGLang's gateway (sgl-project/sglang,
     sgl-model-gateway/src/policies/workload_aware@f318dbdb.rs).
     """
