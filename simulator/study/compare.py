@@ -42,12 +42,13 @@ METRICS = {
        for key, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "E2EL"))
        for statistic in ("mean", "p50", "p99")},
 }
+COSTS = {"cost.total": "cost", "cost.cost_per_good_request": "cost of a good request"}    # of runs with prices
 
 
 class Measured(NamedTuple):
     """The results of one variant.
 
-    metrics : by the keys of `METRICS`; None where there is nothing to measure.
+    metrics : by the keys of `METRICS`, and of `COSTS` with prices; None where there is nothing to measure.
     notes : warnings for the reader, one sentence each.
     wall_s : real seconds that the run took.
     """
@@ -182,15 +183,17 @@ def run_one(order: Order, name: str) -> Result:
 
 
 def metrics_of(summary: dict) -> dict[str, float | None]:
-    """Return the metrics of a summary by the keys of `METRICS`."""
-    return {key: reduce(getitem, key.split("."), summary) for key in METRICS}
+    """Return the metrics of a summary by the keys of `METRICS`, and of `COSTS` if it has costs."""
+    keys = [*METRICS, *(COSTS if "cost" in summary else ())]
+    return {key: reduce(getitem, key.split("."), summary) for key in keys}
 
 
 def table(results: dict[str, Measured], unavailable: dict[str, str]) -> str:
     """Return the metrics as text, a column per variant; and unavailable variants."""
     rows = [["", *results]]
-    rows += [[label, *(_text(measured.metrics[key]) for measured in results.values())]
-             for key, label in METRICS.items()]
+    rows += [[label, *(_text(measured.metrics.get(key)) for measured in results.values())]
+             for key, label in (METRICS | COSTS).items()
+             if key in METRICS or any(key in measured.metrics for measured in results.values())]
     return "\n".join([table_of(rows, left=(0,)),
                       *(f"{name} is unavailable: {reason}" for name, reason in unavailable.items())])
 
@@ -266,4 +269,6 @@ def _check_free_file(path: Path, overwrite: bool) -> None:
 def _text(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"

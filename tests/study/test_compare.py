@@ -487,3 +487,16 @@ def test_signal_ends_it_and_shows_what_is_done(write, tmp_path, number, jobs):
     assert out.splitlines()[0].split() == ["cheap"]
     assert err.splitlines()[-1] == "interrupted after 1 of 2 variants"
     assert os.listdir(tmp_path / "out") == ["cheap"]
+
+
+def test_costs_are_compared_where_accelerators_have_a_price(write, capsys):
+    priced = TWO + '[[variants]]\nname = "priced"\npools = [{name = "all", cost_per_hour = 3600.0}]\n'
+    assert cli.main(["compare", write(priced), "--quiet"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    duration_s, = (line[2:] for line in lines if line[:2] == ["duration,", "s"])
+    cost, = (line[1:] for line in lines if line[:1] == ["cost"] and len(line) == 4)
+    assert cost[:2] == ["-", "-"] and cost[2] == duration_s[2]      # a unit of money a second
+
+    assert cli.main(["compare", write(TWO), "--quiet"]) == 0
+    assert "cost" not in capsys.readouterr().out
