@@ -13,6 +13,6 @@ cdef class UsageLimits:
     # A request is to be passed on at this saturation; called before `ceiling`.
     cdef void begin(self, double saturation) noexcept nogil
 
-    # The ceiling of the band at `position` of `num_open`, 0: the most urgent. `height`: (its priority - least) / (most -
-    # least), of the open bands.
+    # The ceiling of the band at `position` of `num_open`, 0: the most urgent. `height`: (its priority - least) /
+    # (most - least), of the open bands.
     cdef double ceiling(self, int32_t position, int32_t num_open, double height, double saturation) noexcept nogil
