@@ -2,14 +2,17 @@
 
 A request waits in the line of its SLO class, and in the flow of its tenant within that line. All lines are first in,
 first out, under any order of dispatch: the next request is found among the heads of lines or of one tenant's flows, the
-newest among the tails. Every operation costs O(classes), for any number of waiting requests.
+newest among the tails. Every operation costs O(classes), for any number of waiting requests; with order edf the next
+request is sought among all that wait in its band, with fairness las its tenant among all that have some there.
 """
 cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t
 
+from simulator.admission.attained_service cimport AttainedService
 from simulator.admission.class_table cimport ClassTable
 from simulator.admission.saturation.base cimport SaturationDetector
 from simulator.admission.tenant_flows cimport TenantFlows
+from simulator.admission.usage_limits cimport UsageLimits
 from simulator.core.index_list cimport IndexLinks, IndexList
 
 
@@ -81,9 +84,11 @@ cdef class GatewayQueue:
 
     cdef TenantFlows _flows             # waiting rows by tenant; None without fairness
 
+    cdef AttainedService _service       # of tenants; None without fairness las
+    cdef UsageLimits _limits
+
     cdef int64_t _max_requests          # NEVER_NS: any number
     cdef int64_t _max_per_band
-    cdef double _lowest_ceiling
     cdef int8_t _order                  # Order, as in gateway_queue.pyx; _shedding: Shedding there
     cdef int8_t _shedding
     cdef bint _is_fair
@@ -93,7 +98,8 @@ cdef class GatewayQueue:
     cdef int32_t _victim(self, int32_t for_band) noexcept nogil
     cdef int32_t _recallable(self) noexcept nogil
     cdef int32_t _open_band(self, double saturation) noexcept nogil
-    cdef int32_t _head_of(self, int32_t band) noexcept nogil
+    cdef int32_t _tenant_of(self, int32_t band, int64_t now_ns) noexcept nogil
+    cdef int32_t _head_of(self, int32_t band, int64_t now_ns) noexcept nogil
     cdef int64_t _deadline(self, int32_t row) noexcept nogil
     cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil
 

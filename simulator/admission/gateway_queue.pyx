@@ -16,13 +16,14 @@ cdef enum Order:
     FIFO = 0
     PRIORITY = 1
     SLO_DEADLINE = 2
+    EDF = 3
 
 cdef enum Shedding:
     NO_SHEDDING = 0
     SHEDDABLE = 1
     LOWEST = 2
 
-ORDERS = ("fifo", "priority", "slo_deadline")
+ORDERS = ("fifo", "priority", "slo_deadline", "edf")
 SHEDDING = ("none", "sheddable", "lowest")
 
 
@@ -30,7 +31,8 @@ SHEDDING = ("none", "sheddable", "lowest")
 cdef class GatewayQueue:
     """Requests that wait at the gateway, none at first.
 
-    Source of the rules: BLIS (inference-sim), sim/cluster/gateway_queue.go, eviction_tracker.go and cluster.go.
+    Source of the rules: BLIS (inference-sim), sim/cluster/gateway_queue.go, eviction_tracker.go and cluster.go; of edf,
+    las and the limits: llm-d-router ebab6879, flow control.
 
     parameters : simulator.domain.gateway.GatewayQueueParameters.
     context : AdmissionContext, which makes the detector.
@@ -46,7 +48,7 @@ cdef class GatewayQueue:
         self.tick_ns = 0 if self.tries_on_departure else ns_from_s(parameters.tick_s)
         self._max_requests = parameters.max_requests or NEVER_NS
         self._max_per_band = parameters.max_requests_per_band or NEVER_NS
-        self._lowest_ceiling = parameters.lowest_ceiling
+        self._limits = UsageLimits(parameters.limits, parameters.lowest_ceiling)
         self._order = ORDERS.index(parameters.order)
         self._shedding = SHEDDING.index(parameters.shedding)
         self._recalls = parameters.in_flight_eviction
@@ -57,9 +59,11 @@ cdef class GatewayQueue:
         self._links = IndexLinks(self._num_rows)
         self._reserve()
         self._lay_out()
-        self._is_fair = parameters.fairness == "round_robin"
+        self._is_fair = parameters.fairness != "none"
         if self._is_fair:
             self._flows = TenantFlows(context.workload, self._num_lines, self._num_bands + 1)
+        if parameters.fairness == "las":
+            self._service = AttainedService(context.workload, self._flows.num_tenants, parameters.las)
 
     def _reserve(self):
         cdef size_t lines = self._classes.num_classes
@@ -134,7 +138,7 @@ cdef class GatewayQueue:
         band = self._open_band(saturation)
         if band < 0:
             return -1
-        row = self._head_of(band)
+        row = self._head_of(band, now_ns)
         self._take(row)
         return row
 
@@ -166,6 +170,8 @@ cdef class GatewayQueue:
         return 0
 
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
+        if self._service is not None:
+            self._service.completed(self._flows.rank(row), row, now_ns)
         if self._entries[row].place < 0:
             self._entries[row].place = 0
             self._links.remove(&self._lines[self._line_of[self._classes.class_of(row)]].in_flight, row)
@@ -214,45 +220,75 @@ cdef class GatewayQueue:
     cdef int32_t _open_band(self, double saturation) noexcept nogil:
         # The first band with rows, unless saturation holds it or one above it; -1: none. Bands count as soon as a
         # request of theirs has come, empty ones too.
-        cdef int32_t band, num_open = 0, position = 0
+        cdef int32_t band, num_open = 0, position = 0, lowest = 0, highest = -1
+        cdef double height
         if self._order == FIFO:
             return self._num_bands if saturation < 1.0 else -1
         for band in range(self._num_bands):
             num_open += self._bands[band].is_open
+            if self._bands[band].is_open:
+                lowest, highest = band, band if highest < 0 else highest
+        self._limits.begin(saturation)
         for band in range(self._num_bands):
             if not self._bands[band].is_open:
                 continue
-            if num_open > 1 and saturation >= 1.0 - position * (1.0 - self._lowest_ceiling) / (num_open - 1):
-                return -1
-            if saturation >= 1.0:
+            height = <double>(self._bands[band].priority - self._bands[lowest].priority) / max(
+                self._bands[highest].priority - self._bands[lowest].priority, 1)
+            if saturation >= 1.0 or saturation >= self._limits.ceiling(position, num_open, height, saturation):
                 return -1
             if self._bands[band].size > 0:
                 return band
             position += 1
         return -1
 
-    cdef int32_t _head_of(self, int32_t band) noexcept nogil:
+    cdef int32_t _tenant_of(self, int32_t band, int64_t now_ns) noexcept nogil:
+        # The tenant of a band that is to go first; one has a row there.
+        cdef int32_t first, tenant, oldest, i, row
+        if self._service is None:
+            return self._flows.next_tenant(band, self._bands[band].last_tenant)
+        first = tenant = self._flows.next_tenant(band, -1)
+        while True:
+            oldest = -1
+            for i in range(self._bands[band].first_line, self._bands[band].end_line):
+                row = self._flows.head(i, tenant)
+                if row != NONE and (oldest < 0 or self._entries[row].place < self._entries[oldest].place):
+                    oldest = row
+            self._service.set_age(tenant, now_ns - self._entries[oldest].offered_ns)
+            tenant = self._flows.next_tenant(band, tenant)
+            if tenant == first:
+                return self._service.best(self._flows, band, now_ns)
+
+    cdef int32_t _head_of(self, int32_t band, int64_t now_ns) noexcept nogil:
         # The row of a band that is to go first; one waits there.
         cdef int32_t i, row, first = -1, tenant = -1
         if self._is_fair:
-            tenant = self._flows.next_tenant(band, self._bands[band].last_tenant)
+            tenant = self._tenant_of(band, now_ns)
             self._bands[band].last_tenant = tenant
         for i in range(self._bands[band].first_line, self._bands[band].end_line):
             row = self._lines[i].waiting.head if tenant < 0 else self._flows.head(i, tenant)
-            if row != NONE and (first < 0 or self._goes_before(row, first)):
-                first = row
+            while row != NONE:
+                if first < 0 or self._goes_before(row, first):
+                    first = row
+                if self._order != EDF:
+                    break
+                row = self._links.next(row) if tenant < 0 else self._flows.after(row)
         return first
 
     cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil:
         cdef int64_t deadline, others
-        if self._order == SLO_DEADLINE:
+        if self._order >= SLO_DEADLINE:
             deadline, others = self._deadline(row), self._deadline(other)
             if deadline != others:
                 return deadline < others
         return self._entries[row].place < self._entries[other].place
 
     cdef int64_t _deadline(self, int32_t row) noexcept nogil:
-        cdef int64_t target_ns = self._classes.target_ns[self._classes.class_of(row)]
+        cdef int64_t target_ns = self._classes.target_ns[self._classes.class_of(row)], due_ns
+        if self._order == EDF:
+            due_ns = self._classes.demands[row].deadline_ns
+            if due_ns < 0:
+                due_ns = NEVER_NS
+            return due_ns if self.ttl_ns == 0 else min(due_ns, self._entries[row].offered_ns + self.ttl_ns)
         return NEVER_NS if target_ns == NEVER_NS else self._entries[row].offered_ns + target_ns
 
     cpdef int check(self) except -1 nogil:

@@ -15,8 +15,8 @@ class TokenQuotaParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """A request is let in while fewer tokens than the quota are counted in its window.
 
     Windows follow each other from time 0 on. The tokens of a request are counted when it leaves its replica, in the
-    window of that instant: requests in flight are not counted yet, so that the quota may be exceeded. Source: usage-based
-    rate limiting of Envoy AI Gateway, llmRequestCosts (its documentation, 2026).
+    window of that instant: requests in flight are not counted yet, so that the quota may be exceeded. Source:
+    usage-based rate limiting of Envoy AI Gateway, llmRequestCosts (its documentation, 2026).
     """
 
     tokens: Annotated[int, Meta(ge=1, le=2**53, description="quota of tokens of a window")] = 100_000

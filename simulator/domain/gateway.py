@@ -6,6 +6,8 @@ from msgspec import Meta
 
 MAX_S = 1e6         # 11 days
 Requests = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Ceiling = Annotated[float, Meta(ge=0, le=1)]
+Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class Saturation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -16,6 +18,54 @@ class Saturation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     parameters: Annotated[Any, Meta(extra={"kind": "saturation"})]
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Saturation at which each priority is held back, [cluster.gateway_queue.limits].
+
+    Bands count from their first request on; the first band that is held back holds all below, too. Source: usage
+    limits of llm-d-router ebab6879.
+    """
+
+    policy: Annotated[Literal["static", "holdback", "reflective"], Meta(description=(
+        "static: as lowest_ceiling says; holdback: between largest_ceiling for the most urgent band and least_ceiling "
+        "for the lowest; reflective: the most urgent band is held back at 1, a lower one is open while saturation s "
+        "is below 1 - position / (bands - 1) x s, above that for one of each round(s / (1 - s)) requests"))] = "static"
+    least_ceiling: Annotated[Ceiling | None, Meta(description=(
+        "with holdback: saturation at which the lowest band is held back"))] = None
+    largest_ceiling: Annotated[Ceiling, Meta(description=(
+        "with holdback: saturation at which the most urgent band is held back"))] = 1.0
+    spacing: Annotated[Literal["rank", "value"], Meta(description=(
+        "with holdback: ceilings of the bands between: rank: in equal steps; value: in proportion to their "
+        "priority"))] = "rank"
+
+    def __post_init__(self):
+        is_holdback = self.policy == "holdback"
+        if is_holdback != (self.least_ceiling is not None):
+            verb = "give it" if is_holdback else "leave it out"
+            raise ValueError(f'least_ceiling: {verb} with policy = "{self.policy}"')
+        if not is_holdback and (self.largest_ceiling, self.spacing) != (1.0, "rank"):
+            raise ValueError(f'largest_ceiling and spacing: leave them out with policy = "{self.policy}"')
+        if is_holdback and self.least_ceiling > self.largest_ceiling:
+            raise ValueError(f"least_ceiling = {self.least_ceiling}: expected at most largest_ceiling = "
+                             f"{self.largest_ceiling}")
+
+
+class LeastService(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Weights of least attained service, [cluster.gateway_queue.las].
+
+    score of a tenant = service_weight x (1 - norm(S)) + wait_weight x norm(age of its oldest waiting request in whole
+    ms), norm(x) = (x - least) / (most - least) over the tenants with waiting requests, 0.5 if equal. When a request
+    leaves its replica, S += prompt tokens + output_weight x output tokens; S halves each half_life_s. Source:
+    program-aware fairness of llm-d-router ebab6879.
+    """
+
+    service_weight: Annotated[Weight, Meta(description="weight of little attained service")] = 0.8
+    wait_weight: Annotated[Weight, Meta(description="weight of a long wait")] = 0.2
+    half_life_s: Annotated[float, Meta(gt=0, le=MAX_S, description="time in which attained service halves")] = 60.0
+    output_weight: Annotated[Weight, Meta(description="prompt tokens that an output token counts for")] = 2.0
+    ttl_s: Annotated[float, Meta(gt=0, le=MAX_S, description=(
+        "time without a completion after which a tenant's service is forgotten"))] = 3600.0
+
+
 class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests wait here until replicas can take them, [cluster.gateway_queue].
 
@@ -23,11 +73,16 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     sim/cluster/gateway_queue.go) implements it.
     """
 
-    order: Annotated[Literal["fifo", "priority", "slo_deadline"], Meta(description=(
+    order: Annotated[Literal["fifo", "priority", "slo_deadline", "edf"], Meta(description=(
         "fifo: first come, first served; priority: the most urgent band first, within a band by arrival; slo_deadline: "
-        "the most urgent band first, within a band by arrival + ttft_ms of the class"))] = "priority"
-    fairness: Annotated[Literal["none", "round_robin"], Meta(description=(
-        "round_robin: within a band one tenant after the other, in the order of their names"))] = "none"
+        "the most urgent band first, within a band by arrival + ttft_ms of the class; edf: the same by the instant at "
+        "which a request is given up, by its client's deadline or by ttl_s"))] = "priority"
+    fairness: Annotated[Literal["none", "round_robin", "las"], Meta(description=(
+        "round_robin: within a band one tenant after the other, in the order of their names; las: within a band the "
+        "tenant with the highest score, for least attained service"))] = "none"
+    las: Annotated[LeastService, Meta(description=(
+        "weights of least attained service, with fairness = las"))] = LeastService()
+    limits: Annotated[Limits, Meta(description="saturation at which each priority is held back")] = Limits()
     dispatch: Annotated[Literal["ticks", "departures"], Meta(description=(
         "when a request is passed on, other than at an arrival: ticks: one at each tick (llm-d); departures: one for "
         "each request that leaves a replica"
@@ -53,3 +108,11 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
         "as in BLIS, in_flight_eviction misses a request that is still on its way to the queue of its replica"
     ))] = False
     saturation: Annotated[Saturation, Meta(description="detector of saturated replicas, with its keys")]
+
+    def __post_init__(self):
+        if self.fairness != "las" and self.las != LeastService():
+            raise ValueError(f'las: leave it out with fairness = "{self.fairness}"')
+        if self.limits.policy != "static" and self.lowest_ceiling != 1.0:
+            raise ValueError(f'lowest_ceiling: leave it out with limits.policy = "{self.limits.policy}"')
+        if self.limits.policy != "static" and self.order == "fifo":
+            raise ValueError(f'limits.policy = "{self.limits.policy}": order = "fifo" has no bands to hold back')

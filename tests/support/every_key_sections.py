@@ -151,11 +151,20 @@ GENERAL = {
     "output.decisions": acts(0, 2, **RANDOM),
 }
 
+HELD = QUEUE | {"cluster__gateway_queue__saturation__max_concurrency": 3}
 FRONT = {
     "cluster.admission.policy": acts("always", "reject_all"),
     "cluster.admission.latency_s": acts(0.0, 0.01),
     "cluster.gateway_queue.order": acts("fifo", "priority", **QUEUE),
     "cluster.gateway_queue.fairness": acts("none", "round_robin", **QUEUE),
+    **{f"cluster.gateway_queue.las.{key}": acts(*values, cluster__gateway_queue__fairness="las", **QUEUE)
+       for key, values in {
+        "service_weight": (0.0, 5.0), "wait_weight": (0.0, 5.0), "half_life_s": (0.001, 60.0),
+        "output_weight": (0.0, 50.0), "ttl_s": (0.001, 3600.0)}.items()},
+    "cluster.gateway_queue.limits.policy": acts("static", "reflective", **HELD),
+    **{f"cluster.gateway_queue.limits.{key}": acts(*values, **HELD | {
+        "cluster__gateway_queue__limits": {"policy": "holdback", "least_ceiling": 0.3}}) for key, values in {
+            "least_ceiling": (0.3, 1.0), "largest_ceiling": (0.5, 1.0), "spacing": ("rank", "value")}.items()},
     "cluster.gateway_queue.dispatch": acts("ticks", "departures", **QUEUE),
     "cluster.gateway_queue.tick_s": acts(0.001, 0.05, **QUEUE),
     "cluster.gateway_queue.max_requests": acts(0, 3, **QUEUE),
