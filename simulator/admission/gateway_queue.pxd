@@ -95,6 +95,7 @@ cdef class GatewayQueue:
     cdef bint _recalls
 
     cdef void _take(self, int32_t row) noexcept nogil
+    cdef void _land(self, int32_t row) noexcept nogil
     cdef int32_t _victim(self, int32_t for_band) noexcept nogil
     cdef int32_t _recallable(self) noexcept nogil
     cdef int32_t _open_band(self, double saturation) noexcept nogil

@@ -133,7 +133,7 @@ cdef class GatewayQueue:
         if self._recalls and saturation >= 1.0:
             self.recalled = self._recallable()
             if self.recalled >= 0:
-                self.left(self.recalled, now_ns)
+                self._land(self.recalled)
                 return -1
         band = self._open_band(saturation)
         if band < 0:
@@ -172,10 +172,14 @@ cdef class GatewayQueue:
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._service is not None:
             self._service.completed(self._flows.rank(row), row, now_ns)
+        self._land(row)
+        return 0
+
+    cdef void _land(self, int32_t row) noexcept nogil:
+        # A row is not in flight any more; a recalled one leaves its replica later.
         if self._entries[row].place < 0:
             self._entries[row].place = 0
             self._links.remove(&self._lines[self._line_of[self._classes.class_of(row)]].in_flight, row)
-        return 0
 
     cdef void _take(self, int32_t row) noexcept nogil:
         cdef int32_t line = self._line_of[self._classes.class_of(row)]
