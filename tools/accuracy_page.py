@@ -48,7 +48,7 @@ def main():
         found = score(data_sets, BACKENDS, tell=print).score
         of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
         ablations = ablate(of_one_pool, tell=print)
-        found = msgspec.structs.replace(found, ablations=ablations, chosen=choose(of_one_pool, ablations, tell=print))
+        found = msgspec.structs.replace(found, ablations=ablations, chosen=choose(of_one_pool, ablations, print))
         write_text(SCORE, json_of(committed(found)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))

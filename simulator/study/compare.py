@@ -183,7 +183,7 @@ def run_one(order: Order, name: str) -> Result:
 
 
 def metrics_of(summary: dict) -> dict[str, float | None]:
-    """Return the metrics of a summary by the keys of `METRICS`, and of `COSTS` if it has costs."""
+    """Return the metrics of a summary by the keys of `METRICS` and `COSTS`."""
     keys = [*METRICS, *(COSTS if "cost" in summary else ())]
     return {key: reduce(getitem, key.split("."), summary) for key in keys}
 

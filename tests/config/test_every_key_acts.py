@@ -25,13 +25,14 @@ from support.every_key_llumnix import LLUMNIX
 from support.every_key_planners import PLANNERS
 from support.every_key_policies import POLICIES, recorded
 from support.every_key_programs import PROGRAMS
+from support.every_key_routers import ROUTERS
 from support.every_key_sections import SECTIONS
 from support.every_key_vidur import VIDUR
 from support.every_key_workloads import FILE_KEYS
 
 TESTS = Path(__file__).parents[1]
 CASES = (SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR | COSTS | PROGRAMS
-         | PLANNERS)
+         | PLANNERS | ROUTERS)
 OF_FILES = ("collective:table.files", "latency:operators.path", "latency:operators.memory_efficiency",
             "latency:operators.kernel_latency_us", "latency:operators.missing", "trace_format:mooncake.block_size",
             *FILE_KEYS)

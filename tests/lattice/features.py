@@ -18,15 +18,18 @@ from support.every_key_encoders import ENCODERS
 from support.every_key_hand_over import HAND_OVER
 from support.every_key_latency import LATENCY
 from support.every_key_llumnix import LLUMNIX
+from support.every_key_planners import PLANNERS
 from support.every_key_policies import POLICIES
 from support.every_key_programs import PROGRAMS
+from support.every_key_routers import ROUTERS
 from support.every_key_sections import SECTIONS
 from support.every_key_vidur import VIDUR
 
 Layer = dict[str, Any]
 # Neither those that read files or are refused on purpose, nor those that build models anew every few iterations.
 CASES = {key: case for key, case in (
-    SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR | COSTS | PROGRAMS).items()
+    SECTIONS | LATENCY | POLICIES | LLUMNIX | CLIENTS | HAND_OVER | ENCODERS | VIDUR | COSTS | PROGRAMS
+    | PLANNERS | ROUTERS).items()
     if not case.refused and not key.startswith(("latency:forest", "client_format", "collective:external"))
     and not any(slow in f"{key} {case.settings}" for slow in schema.SLOW)}
 CASE_KEYS = sorted(CASES)

@@ -12,9 +12,9 @@ from msgspec import Meta
 class ConcurrencyParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Saturation = requests in flight / (replicas x max_concurrency).
 
-    With mode = "tokens": prompt tokens in flight / (replicas x max_tokens); hybrid: the mean over replicas of the larger
-    of the two ratios. Source: llm-d's inference gateway, concurrency detector, as BLIS (inference-sim) has it; the modes
-    of llm-d-router ebab6879.
+    With mode = "tokens": prompt tokens in flight / (replicas x max_tokens); hybrid: the mean over replicas of the
+    larger of both ratios. Source: llm-d's inference gateway, concurrency detector, as BLIS (inference-sim) has it; the
+    modes of llm-d-router ebab6879.
     """
 
     mode: Annotated[Literal["requests", "tokens", "hybrid"], Meta(description=(

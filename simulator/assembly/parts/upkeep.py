@@ -119,7 +119,7 @@ class Upkeep(Part):
                        tracks_identity=True if loses_links else plan.tracks_identity)
 
     def summary(self, run, summary):
-        """See Part; simplifications of the autoscaler, and the failures that cooldowns and breakers count."""
+        """See Part; simplifications of the autoscaler, and the counted failures."""
         cluster, scaling = self.experiment.cluster, self.experiment.autoscaling
         notes = list((scaling and registry.load("autoscaler", scaling.policy).notes(scaling.parameters)) or ())
         if cluster.cooldown is not None or cluster.breaker is not None:

@@ -34,11 +34,11 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(data_sets: list[Opened], ablations: Iterable[Ablated],
-           tell: Callable[[str], None] = lambda line: None) -> tuple[Chosen, ...]:
+           report: Callable[[str], None] = lambda line: None) -> tuple[Chosen, ...]:
     """Simulate each data set with the prices that the other data sets choose.
 
     ablations : of all the data sets, as `ablate` returns them.
-    tell : callback, called with a line when a data set is done.
+    report : callback, called with a line when a data set is done.
     """
     found = []
     prices = _prices(ablations)
@@ -51,12 +51,14 @@ def choose(data_sets: list[Opened], ablations: Iterable[Ablated],
         else:
             scores = [each for each in ablations if (each.without, each.data_set) == (NOTHING, name)]
         found += [_chosen(each, dropped) for each in scores if each.metric]
-        tell(f"{name} without {', '.join(dropped) or 'nothing'}: done")
+        report(f"{name} without {', '.join(dropped) or 'nothing'}: done")
     return tuple(found)
 
 
 def without_help(ablations: Iterable[Ablated], left_out: str) -> tuple[str, ...]:
-    """Return the names of the prices without which the other data sets have a lower MAPE, on average.
+    """Return the names of prices that do not help the other data sets.
+
+    Without such a price the MAPE of the others is lower, on average.
 
     Each data set counts once, as the mean over its models and metrics; a data set that a price does not touch, or
     that cannot be simulated without it, says nothing about it.
