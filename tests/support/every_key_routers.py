@@ -1,7 +1,7 @@
 """Two values of each key of routers, their filters and scorers."""
 from support.every_key import ABSENT, acts
-from support.every_key_policies import at, of, routing
-from support.every_key_sections import SLOW, TIERS
+from support.every_key_policies import TIGHT, at, of, routing
+from support.every_key_sections import FAILS, SLOW, TIERS
 
 SCORED = routing(policy="weighted") | {"output__decisions": 3}       # scores stand in /candidates
 
