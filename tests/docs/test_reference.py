@@ -15,7 +15,7 @@ tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 # Experiments whose summaries have, together, parts of every kind.
 SHOWN = ("quickstart", "admission", "andes", "autoscaling", "costs", "deepseek_dp8", "draft_model", "encode_pool",
-         "fairness", "decisions", "hicache", "lora", "prefill_decode", "pools")
+         "fairness", "agent_programs", "decisions", "hicache", "lora", "prefill_decode", "pools")
 
 
 @pytest.fixture(scope="module")

@@ -63,15 +63,13 @@ def page(score: Score) -> str:
 
 def in_short(score: Score, backend: str) -> str:
     """Return a line about a backend: medians over data sets that it was not fitted on."""
-    medians = []
+    found = {(each.load, each.metric): f"{each.mape_pct:.0f}" for each in score.overall
+             if (each.backend, each.in_sample, each.published) == (backend, False, False)}
+    parts = []
     for load in LOADS:
-        for metric in METRICS:
-            for each in score.overall:
-                if (each.load, each.backend, each.metric, each.in_sample, each.published) == (
-                        load, backend, metric, False, False):
-                    medians.append(f"{NAMES[metric]} {each.mape_pct:.0f} % ({load}, {_sets(each.data_sets)}, "
-                                   f"{each.purpose})")
-    return f"MAPE of real servers, median: {', '.join(medians)}; docs/accuracy.md" if medians else ""
+        if known := [metric for metric in METRICS if (load, metric) in found]:
+            parts.append(f"{load} {', '.join(f'{NAMES[metric]} {found[load, metric]}' for metric in known)} %")
+    return f"MAPE of real servers, median: {'; '.join(parts)}; docs/accuracy.md" if parts else ""
 
 
 def _medians(overall: Iterable[Overall], like: Row) -> str:
@@ -185,10 +183,6 @@ def _text(row: Row, name: str) -> str:
     if name in ("r", "ks"):
         return f"{value:.3f}"
     return f"{value:+.1f}" if name in SIGNED else f"{value:.1f}"
-
-
-def _sets(count: int) -> str:
-    return f"{count} data set{'' if count == 1 else 's'}"
 
 
 def _table(names: list[str], num_texts: int) -> list[str]:

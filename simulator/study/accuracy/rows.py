@@ -10,7 +10,7 @@ from simulator.study.accuracy.errors import errors_of, spread_of
 from simulator.study.accuracy.predict import OK, REFUSED, Prediction
 
 PER_CENT = 100.0
-SPLIT, BURSTS, OTHER = "split pools", "bursts", "closed loops, replays"      # kinds of load
+SPLIT, BURSTS, OTHER = "split pools", "bursts", "closed loops and replays"      # kinds of load
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
