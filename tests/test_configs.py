@@ -130,10 +130,12 @@ def test_comparison_runs(config, tmp_path):
     num_requests = {"compare_autoscalers": 2000, "compare_backends": 30, "compare_routers": 400,
                     "compare_schedulers": 300}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
-    plan = prepare(read_comparison(config, {"workload.num_requests": num_requests} | overrides))
+    few = {"workload.num_sessions": 60} if config.stem == "compare_gateways" else {"workload.num_requests": num_requests}
+    plan = prepare(read_comparison(config, few | overrides))
     results = dict(measure(plan))
     assert not plan.unavailable
-    assert {measured.metrics["requests.completed"] for measured in results.values()} == {num_requests}
+    completed = {measured.metrics["requests.completed"] for measured in results.values()}
+    assert completed == {num_requests} or ("workload.num_sessions" in few and len(completed) == 1)
     assert len({measured.metrics["tpot_ms.mean"] for measured in results.values()}) == len(results)
 
 

@@ -131,3 +131,21 @@ def test_equal_deadlines_go_by_arrival_and_the_most_urgent_band_first():
         queue.offer_row(row, 0)
 
     assert [queue.next_row(0) for _ in range(4)] == [3, 1, 2, 0]
+
+
+def test_a_recalled_request_counts_once_as_service():
+    # P: 1,000 tokens, were they counted twice 2,000; Q: 1,500
+    workload = labelled_workload(["background", "standard", "standard", "standard"], ["P", "Q", "P", "Q"])
+    workload.requests["prompt_tokens"][:2], workload.requests["output_tokens"] = (1000, 1500), 0
+    context = context_of(workload)
+    queue = queue_of(context, detector_keys={"max_concurrency": 10}, fairness="las", in_flight_eviction=True)
+    queue.note_sent(0, 0)
+    context.view.account_array["in_flight"] = 10
+    for row in (2, 3):
+        queue.offer_row(row, 0)
+    assert (queue.next_row(0), queue.recalled) == (-1, 0)
+    for row in (0, 1):
+        queue.note_left(row, 0)
+    context.view.account_array["in_flight"] = 0
+
+    assert queue.next_row(0) == 2

@@ -332,7 +332,7 @@ def test_every_default_stands_in_the_resolved_toml(load):
     assert table["cluster"]["admission"] == {"policy": "always", "latency_s": 0.0}
     assert table["cluster"]["routing"] == {
         "policy": "round_robin", "snapshot_refresh_interval_s": 0.0, "retry_timeout_s": 0.0, "retry_interval_s": 1.0,
-        "cache_signal_delay_s": 0.0, "latency_s": 0.0}
+        "cache_signal_delay_s": 0.0, "latency_s": 0.0, "counter": "replica"}
     assert math.isinf(table["horizon_s"])
     assert table["slo"] == {}
 

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "name": "results are told apart by it", "serves": "so are requests",
     "role": "as infer_type, its alias", "infer_type": "takes [kv_transfer]: tests/config/test_hand_over.py",
     "model.config": "instead of model.name",
+    "context_range": "for a scorer alone: tests/support/every_key_sections.py",
     **dict.fromkeys(("weight", "rpm", "tpm"), "for some routers alone: tests/routing/test_proxy_routers.py"),
     "topology.data_parallel": "with experts: configs/deepseek_dp8.toml",
     "topology.pd_node_ratio": "instead of pools",

@@ -80,7 +80,9 @@ def test_the_example_of_a_policy_works(tmp_path):
 
 
 def test_every_policy_can_be_chosen(tmp_path):
-    keys = {"slo_attainment": "ttft_ms = 1.0"}          # that it must have; it comes last
+    keys = {"slo_attainment": "ttft_ms = 1.0",          # that it must have; it comes last
+            "mix": "input_tokens = [100]\noutput_tokens = [20]\nwindow_s = 0.5\n"
+                   'profiles = [{pool = "default", requests_per_s = [[40.0]]}]'}
     names = [name for name in registry.KINDS["autoscaler"].entries if not registry.load("autoscaler", name).needs_roles]
     for policy in sorted(names, key="slo_attainment".__eq__):
         table = f'[autoscaling]\npolicy = "{policy}"\n{keys.get(policy, "")}\ninterval_s = 0.1\nmax_replicas = 3\n'

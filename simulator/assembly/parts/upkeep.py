@@ -64,7 +64,8 @@ class Upkeep(Part):
                 phrase='other pools than of role "prefill" and "decode"',
                 value=lambda place: not _are_fit(_autoscaler(place), _roles(place.pools))),
             lambda place: "it balances these two" + (
-                ", or pools that serve whole requests alone" if _autoscaler(place).takes_whole else "")),
+                ", or pools that serve whole requests alone" if _autoscaler(place).takes_whole else ""),
+            "it balances these two, or, as some do, pools that serve whole requests alone"),
         Conflict(Feature("requests that leave a slow replica", "failures[].on_failure", ("retry", "restart", "lost")),
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
