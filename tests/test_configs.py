@@ -130,7 +130,9 @@ def test_comparison_runs(config, tmp_path):
     num_requests = {"compare_autoscalers": 2000, "compare_backends": 30, "compare_routers": 400,
                     "compare_schedulers": 300}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
-    few = {"workload.num_sessions": 60} if config.stem == "compare_gateways" else {"workload.num_requests": num_requests}
+    few = {"workload.num_requests": num_requests}
+    if config.stem == "compare_gateways":
+        few = {"workload.num_sessions": 60}
     plan = prepare(read_comparison(config, few | overrides))
     results = dict(measure(plan))
     assert not plan.unavailable

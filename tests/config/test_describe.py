@@ -20,7 +20,8 @@ RATIOS = (r"mfu_\w+|mem_fraction_static|"
           r"\w+_(efficiency|fraction|overlap|scale|utilization|share|factor|score|threshold|ceiling)|"
           r"(\w+_)?watermark|efficiency|share|(\w+_)?weight|temperature|distribution|exponent|cv|beta|\w+_shape|"
           r"\w+_boundary|tolerance|target|comfortable|scale|factor|(\w+_)?ratio|peak_to_trough|theta|alpha|"
-          r"threshold|\w+_frac|credit_decay|\w+_value|base")        # these two in the unit of the metric, or of the rule, that they go with
+          r"\w+_frac|credit_decay|"
+          r"threshold|\w+_value|base")        # these two in the unit of the metric, or of the rule, that they go with
 
 
 def paragraph(text, key):

@@ -81,6 +81,7 @@ def test_the_example_of_a_policy_works(tmp_path):
 
 def test_every_policy_can_be_chosen(tmp_path):
     keys = {"slo_attainment": "ttft_ms = 1.0",          # that it must have; it comes last
+            "queueing": "alpha = 5.0\nbeta = 0.5\ngamma = 0.001",
             "mix": "input_tokens = [100]\noutput_tokens = [20]\nwindow_s = 0.5\n"
                    'profiles = [{pool = "default", requests_per_s = [[40.0]]}]'}
     names = [name for name in registry.KINDS["autoscaler"].entries if not registry.load("autoscaler", name).needs_roles]
