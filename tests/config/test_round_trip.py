@@ -195,7 +195,8 @@ def _for_whole_requests(cluster):
     unsettled = ("mode", *USUAL) if routing.get("policy") == "llumnix" else ()      # not every mode has every metric
     for key in unsettled if routing.get("policy") == "weighted" else (*unsettled, "scorers", "filters"):
         routing.pop(key, None)
-    routing.pop("like", None)                       # it goes with one policy
+    for key in ("like", "queue"):                   # they go with one policy
+        routing.pop(key, None)
     for scorer in routing.get("scorers", ()):
         scorer.pop("value_range", None)             # two ordered numbers
     if {each["name"] for each in routing.get("filters", ())} & {"label-selector", "utilization"}:
