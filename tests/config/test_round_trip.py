@@ -188,6 +188,8 @@ def settle_tiers(table):
 
 def _for_whole_requests(cluster):
     cluster.pop("disaggregation", None)             # there are no pools for one phase
+    for key in ("retry", "cooldown", "breaker", "programs", "pool_selection"):      # they go with other tables
+        cluster.pop(key, None)
     routing = cluster.get("routing", {})
     for policy in (routing, cluster.get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
