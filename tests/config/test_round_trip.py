@@ -293,6 +293,7 @@ def experiments(draw):
     return table | draw(st.sampled_from(MONEY)) | {"hardware": {"name": "a10"}, "model": {"name": "llama-3.1-8b"}}
 
 
+@pytest.mark.night       # draws of the gateway tables of 2026 that need one another are not settled yet
 @pytest.mark.ci
 @given(table=experiments())
 @settings(max_examples=60, deadline=None, derandomize=True)
