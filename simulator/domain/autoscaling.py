@@ -48,9 +48,9 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     up: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)], Meta(description=(
-        "bounds on growth"))] = (Rate(percent=100, period_s=15), Rate(replicas=4, period_s=15))
+        "bounds on growth"))] = (Rate(percent=100, period_s=15.0), Rate(replicas=4, period_s=15.0))
     down: Annotated[Annotated[tuple[Rate, ...], Meta(min_length=1)], Meta(description=(
-        "bounds on shrinking"))] = (Rate(percent=100, period_s=15),)
+        "bounds on shrinking"))] = (Rate(percent=100, period_s=15.0),)
     select: Annotated[Select, Meta(description=(
         "bound that counts: max: the one that allows most; min: the one that allows least; disabled: the number "
         "does not change"))] = "max"

@@ -75,17 +75,23 @@ cdef class WaitingQueue:
     cdef inline int32_t first(self, bint has_free_slots) noexcept nogil:
         if self._causes is not None:
             return self._causes.first(has_free_slots)
-        return self.top() if self.size > 0 else -1
+        if self.size == 0:
+            return -1
+        return self._ring[self._head] if self._order == FIRST_COME else self._heap.top()
 
     # The first row is admitted, and leaves. Or it is passed over until `put_back`, at the end of the pass.
     cdef inline void take(self, int32_t row) noexcept nogil:
         if self._causes is not None:
             self.remove(row)
+        elif self._order == FIRST_COME:
+            self._count(row, -1)
+            self._head = (self._head + 1) & self._mask
         else:
             self.pop()
 
     cdef int set_aside(self, int32_t row) except -1 nogil
-    cdef int put_back(self) except -1 nogil
+    cdef inline int put_back(self) except -1 nogil:
+        return self._put_back() if self._aside.size > 0 else 0
 
     # Park the first row until an instant, NEVER_NS: for good; or under its adapter, which has no slot. False: rows
     # cannot be parked.
@@ -113,6 +119,7 @@ cdef class WaitingQueue:
 
     cdef int64_t _key(self, int32_t row) noexcept nogil
     cdef int64_t _arrival(self, int32_t row) noexcept nogil
+    cdef int _put_back(self) except -1 nogil
     cdef int _push_cause(self, int32_t row, bint is_front) except -1 nogil
     cdef int _move_to_causes(self, int32_t num_causes) except -1
     cdef int _grow(self) except -1 nogil

@@ -170,7 +170,7 @@ cdef class WaitingQueue:
             self.pop()
         return 0
 
-    cdef int put_back(self) except -1 nogil:
+    cdef int _put_back(self) except -1 nogil:
         while self._aside.size > 0:
             self._aside.size -= 1
             if self._causes is not None:

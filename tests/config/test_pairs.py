@@ -38,7 +38,7 @@ def test_a_pair_runs_or_is_refused_with_its_reason(share):
     silent = {pair: fault for pair, (faults, made) in found.items() for fault in faults or ()
               if fault not in made and not any(re.search(text, fault) for text in ELSEWHERE)}
     assert not silent
-    assert sum(faults is None for faults, _ in found.values()) > 900 / SHARES
+    assert sum(faults is None for faults, _ in found.values()) >= 1000 / SHARES
 
 
 @pytest.mark.ci

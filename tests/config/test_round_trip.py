@@ -77,6 +77,10 @@ DRAWN = (
         {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
 LETTERS = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])     # no line breaks: names cannot hold them
 TEXTS = st.text(LETTERS, max_size=20)
+QUEUE = {"threshold": 1.5, "order": "wspt", "classes": [
+    {"min_tokens": 0, "quantum": 99}, {"min_tokens": 999, "threshold_tokens": 9}]}
+MIX = {"input_tokens": [9, 99], "output_tokens": [9], "profiles": [
+    {"pool": "default", "requests_per_s": [[2.5], [0.5]]}]}
 
 
 def values_of(hint):
@@ -147,7 +151,8 @@ def settle_scheduler(engine):
     if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():
         engine |= {"policy": "priority-fcfs", "priority_policy": "slo-based"}
     if engine["scheduler"] == "tensorrt_llm":           # chunking policies go with chunks alone
-        engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20}
+        engine |= {"enable_chunked_context": True, "max_num_tokens": 2**20,
+                   "batch_wait_timeout_iters": 9, "batch_wait_max_tokens_ratio": 0.5}
 
 
 def settle_experts(table):
@@ -187,9 +192,10 @@ def settle_tiers(table):
 
 
 def _for_whole_requests(cluster):
-    cluster.pop("disaggregation", None)             # there are no pools for one phase
-    for key in ("retry", "cooldown", "breaker", "programs", "pool_selection"):      # they go with other tables
+    for key in ("disaggregation", "pool_selection"):        # there are no pools, none for one phase
         cluster.pop(key, None)
+    for key in ("pause_threshold", "pause_target", "resume_hysteresis"):        # in this order
+        (cluster.get("programs") or {}).pop(key, None)
     routing = cluster.get("routing", {})
     for policy in (routing, cluster.get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
@@ -197,8 +203,11 @@ def _for_whole_requests(cluster):
     unsettled = ("mode", *USUAL) if routing.get("policy") == "llumnix" else ()      # not every mode has every metric
     for key in unsettled if routing.get("policy") == "weighted" else (*unsettled, "scorers", "filters"):
         routing.pop(key, None)
-    for key in ("like", "queue"):                   # they go with one policy
-        routing.pop(key, None)
+    routing.pop("like", None)                       # it goes with one policy
+    if routing.pop("queue", None) and routing["policy"] == "dynamo":        # so does it; its bounds in order
+        routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0}
+    if routing.get("overlap") == "approximate":
+        routing.pop("predicted_ttl_s", None)        # of exact overlaps
     for scorer in routing.get("scorers", ()):
         scorer.pop("value_range", None)             # two ordered numbers
     if {each["name"] for each in routing.get("filters", ())} & {"label-selector", "utilization"}:
@@ -275,8 +284,10 @@ def experiments(draw):
         table["topology"].pop(key, None)
     for key in ("max_replicas", "drain"):       # one has to fit topology.replicas, one goes with rescheduling
         (table.get("autoscaling") or {}).pop(key, None)
-    if (table.get("autoscaling") or {}).get("policy") == "planner":
-        table.pop("autoscaling")                                    # it balances pools of roles
+    if (scaling := table.get("autoscaling") or {}).get("policy") in ("planner", "dynamo_planner"):
+        table.pop("autoscaling")                                    # they balance pools, and most keys go with others
+    if scaling.get("policy") == "mix":
+        scaling |= MIX                                              # lengths in order, a rate for each pair of them
     for failure in table.get("failures", ()):
         for key in ("mtbf_s", "mttr_s", "pool", "target"):
             failure.pop(key, None)
@@ -293,7 +304,6 @@ def experiments(draw):
     return table | draw(st.sampled_from(MONEY)) | {"hardware": {"name": "a10"}, "model": {"name": "llama-3.1-8b"}}
 
 
-@pytest.mark.night       # draws of the gateway tables of 2026 that need one another are not settled yet
 @pytest.mark.ci
 @given(table=experiments())
 @settings(max_examples=60, deadline=None, derandomize=True)
