@@ -2,6 +2,7 @@
 from simulator import registry
 from simulator.assembly.ranks import rank_front
 from simulator.config.experiment import Experiment
+from simulator.domain.latency_line import LatencyLine
 from simulator.domain.slo_classes import by_name
 from simulator.engine.plan import GatewayPlan
 
@@ -37,6 +38,17 @@ def _gateway_queue():
 def _make(kind: str, section, context):
     """Return the policy that a nested table chooses."""
     return registry.load(kind, getattr(section, registry.KINDS[kind].key))(section.parameters, context)
+
+
+def line_notes(cluster) -> tuple[str, ...]:
+    """Return a note on policies that predict by a line; llm-d's have a model."""
+    legs = cluster.disaggregation
+    tables = (cluster.routing, *(getattr(legs, name) for name in ("prefill", "decode") if getattr(legs, name, None)))
+    chosen = {cluster.admission.policy: cluster.admission.parameters} | {
+        each.name: each.parameters for table in tables for each in getattr(table, "filters", ())}
+    names = [name for name, parameters in chosen.items() if isinstance(parameters, LatencyLine)]
+    return (f"{', '.join(names)}: latencies are predicted by a line (base_us, per_sequence_us, per_prefill_token_us); "
+            "llm-d's predictor is a trained model",) if names else ()
 
 
 def has_a_gate(cluster) -> bool:

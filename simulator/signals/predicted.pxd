@@ -4,6 +4,7 @@ TTFT = token_us x (prompt tokens that wait or run there + those of the request) 
 sequence_us x (waiting + running + 1).
 """
 from libc.stdint cimport int32_t
+cimport cython
 
 from simulator.signals.view cimport View
 
@@ -24,3 +25,13 @@ cdef inline double predicted_ttft_us(View view, int32_t replica, int32_t prompt_
                                      const Prices* prices) noexcept nogil:
     return tpot_us + prices.token_us * <double>(
         view.states[replica].waiting_prefill_tokens + view.states[replica].running_prefill_tokens + prompt_tokens)
+
+
+@cython.final
+cdef class InTime:
+    cdef Prices _prices
+    cdef const double* _targets_us      # [class + 1][TTFT, TPOT]; the first is that of requests without a class
+    cdef object _arrays                 # owners of this memory
+
+    # Are both predicted latencies of a request within the targets of its SLO class, -1: of none?
+    cdef bint holds(self, View view, int32_t slo_class, int32_t prompt_tokens, int32_t replica) noexcept nogil

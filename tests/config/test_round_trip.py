@@ -260,6 +260,17 @@ def on_one_node(topology):
             for key, value in topology.items()}
 
 
+def settle_scaling(table):
+    """Keep an autoscaler that goes with one pool and the replicas of the topology."""
+    scaling = table.get("autoscaling") or {}
+    for key in ("max_replicas", "drain"):       # one has to fit topology.replicas, one goes with rescheduling
+        scaling.pop(key, None)
+    if scaling.get("policy") in ("planner", "dynamo_planner"):
+        table.pop("autoscaling")                                    # they balance pools, and most keys go with others
+    if scaling.get("policy") == "mix":
+        scaling |= MIX                                              # lengths in order, a rate for each pair of them
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -282,12 +293,7 @@ def experiments(draw):
     for key in ("pd_node_ratio", "decode_context_parallel", "prefill_context_parallel", "cp_kv_cache_interleave_size",
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
-    for key in ("max_replicas", "drain"):       # one has to fit topology.replicas, one goes with rescheduling
-        (table.get("autoscaling") or {}).pop(key, None)
-    if (scaling := table.get("autoscaling") or {}).get("policy") in ("planner", "dynamo_planner"):
-        table.pop("autoscaling")                                    # they balance pools, and most keys go with others
-    if scaling.get("policy") == "mix":
-        scaling |= MIX                                              # lengths in order, a rate for each pair of them
+    settle_scaling(table)
     for failure in table.get("failures", ()):
         for key in ("mtbf_s", "mttr_s", "pool", "target"):
             failure.pop(key, None)

@@ -4,21 +4,16 @@ cimport cython
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
-import numpy as np
 
 from simulator.routing.filters.base cimport Filter
 from simulator.routing.parts.attribute cimport has_reported
-from simulator.signals.predicted cimport Prices, predicted_tpot_us, predicted_ttft_us
+from simulator.signals.predicted cimport InTime
 
-from simulator.domain.slo_classes import class_of
-
-PriceUs = Annotated[float, Meta(ge=0, le=1e9)]
-BoundMs = Annotated[float, Meta(gt=0, le=1e9)]
+from simulator.domain.latency_line import LatencyLine
 
 
-class SloHeadroomTierParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SloHeadroomTierParameters(LatencyLine, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keep replicas that are predicted to keep the targets of the request.
 
     Predicted TTFT = per_prefill_token_us x (prompt tokens that wait or run there + those of this request) + one step;
@@ -31,13 +26,6 @@ class SloHeadroomTierParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
     explore_share: Annotated[float, Meta(ge=0, le=1, description=(
         "share of requests, drawn, that keep only replicas that are not good"))] = 0.01
-    ttft_slo_ms: Annotated[BoundMs, Meta(description=(
-        "target of the time to first token of requests with a class without one"))] = 500.0
-    tpot_slo_ms: Annotated[BoundMs, Meta(description=(
-        "target of the time per output token of requests with a class without one"))] = 50.0
-    base_us: Annotated[PriceUs, Meta(description="time of an iteration")] = 5000.0
-    per_sequence_us: Annotated[PriceUs, Meta(description="time per request that waits or runs")] = 10.0
-    per_prefill_token_us: Annotated[PriceUs, Meta(description="time per prompt token")] = 20.0
 
 
 @cython.final
@@ -47,20 +35,11 @@ cdef class SloHeadroomTier(Filter):
     Parameters = SloHeadroomTierParameters
 
     cdef double _explore
-    cdef Prices _prices
-    cdef const double* _targets_us      # [class + 1][TTFT, TPOT]; the first is that of requests without a class
-    cdef object _arrays                 # owners of this memory
+    cdef InTime _in_time
 
     def __init__(self, parameters, context):
-        cdef const double[:, ::1] targets
-        classes = [class_of(name, context.classes or {})
-                   for name in (None, *context.workload.labels.get("slo_class", ()))]
-        self._arrays = 1e3 * np.array([(each.ttft_ms or parameters.ttft_slo_ms, each.tpot_ms or parameters.tpot_slo_ms)
-                                       for each in classes])
-        targets = self._arrays
-        self._targets_us = &targets[0, 0]
+        self._in_time = InTime(context.workload, context.classes, parameters)
         self._explore = parameters.explore_share
-        self._prices = Prices(parameters.base_us, parameters.per_sequence_us, parameters.per_prefill_token_us)
         self.view.wants_counts = True
 
     cdef int32_t keep(self, int32_t row, int32_t* candidates, int32_t count, int64_t now_ns) except -1 nogil:
@@ -78,10 +57,5 @@ cdef class SloHeadroomTier(Filter):
         return num_kept
 
     cdef inline bint _is_good(self, int32_t row, int32_t replica) noexcept nogil:
-        cdef const double* target_us = &self._targets_us[2 * (self.demands[row].slo_class + 1)]
-        cdef double tpot_us
-        if not has_reported(self.view, replica):
-            return False
-        tpot_us = predicted_tpot_us(self.view, replica, &self._prices)
-        return tpot_us <= target_us[1] and predicted_ttft_us(
-            self.view, replica, self.requests[row].prompt_tokens, tpot_us, &self._prices) <= target_us[0]
+        return has_reported(self.view, replica) and self._in_time.holds(
+            self.view, self.demands[row].slo_class, self.requests[row].prompt_tokens, replica)
