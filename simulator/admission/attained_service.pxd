@@ -10,6 +10,7 @@ cdef struct Service:            # of a tenant
     double tokens               # weighted, as of `at_ns`
     int64_t at_ns
     int64_t age_ms              # of its oldest waiting request, while tenants are compared
+    double tokens_now           # as of then
 
 
 @cython.final
@@ -26,9 +27,8 @@ cdef class AttainedService:
     # Service of a tenant now.
     cdef double of(self, int32_t tenant, int64_t now_ns) noexcept nogil
 
-    # Note the age of a tenant's oldest request that waits.
-    cdef inline void set_age(self, int32_t tenant, int64_t age_ns) noexcept nogil:
-        self._services[tenant].age_ms = age_ns // 1_000_000
+    # Note the age of a tenant's oldest waiting request, and its service now.
+    cdef void compare(self, int32_t tenant, int64_t age_ns, int64_t now_ns) noexcept nogil
 
-    # The tenant with the highest score among those with a waiting request in a band; set_age comes first.
-    cdef int32_t best(self, TenantFlows flows, int32_t band, int64_t now_ns) noexcept nogil
+    # The tenant with the highest score among those with a waiting request in a band; `compare` comes first.
+    cdef int32_t best(self, TenantFlows flows, int32_t band) noexcept nogil

@@ -46,23 +46,29 @@ cdef class AttainedService:
             self._requests[row].prompt_tokens + self._output_weight * self._requests[row].output_tokens)
         self._services[tenant].at_ns = now_ns
 
-    cdef int32_t best(self, TenantFlows flows, int32_t band, int64_t now_ns) noexcept nogil:
+    cdef void compare(self, int32_t tenant, int64_t age_ns, int64_t now_ns) noexcept nogil:
+        self._services[tenant].age_ms = age_ns // 1_000_000
+        self._services[tenant].tokens_now = self.of(tenant, now_ns)
+
+    cdef int32_t best(self, TenantFlows flows, int32_t band) noexcept nogil:
         cdef int32_t first = flows.next_tenant(band, -1), tenant = first, found = first
         cdef double[2] least
         cdef double[2] most
         cdef double score, highest = -INFINITY
+        cdef const Service* service
         least[0] = least[1] = INFINITY
         most[0] = most[1] = -INFINITY
         while True:
-            least[0], most[0] = min(least[0], self.of(tenant, now_ns)), max(most[0], self.of(tenant, now_ns))
-            least[1] = min(least[1], <double>self._services[tenant].age_ms)
-            most[1] = max(most[1], <double>self._services[tenant].age_ms)
+            service = &self._services[tenant]
+            least[0], most[0] = min(least[0], service.tokens_now), max(most[0], service.tokens_now)
+            least[1], most[1] = min(least[1], <double>service.age_ms), max(most[1], <double>service.age_ms)
             tenant = flows.next_tenant(band, tenant)
             if tenant == first:
                 break
         while True:
-            score = self._service_weight * (1.0 - share_of(self.of(tenant, now_ns), least[0], most[0])) + (
-                self._wait_weight * share_of(<double>self._services[tenant].age_ms, least[1], most[1]))
+            service = &self._services[tenant]
+            score = self._service_weight * (1.0 - share_of(service.tokens_now, least[0], most[0])) + (
+                self._wait_weight * share_of(<double>service.age_ms, least[1], most[1]))
             if score > highest:
                 highest, found = score, tenant
             tenant = flows.next_tenant(band, tenant)

@@ -2,18 +2,20 @@
 
 A request waits in the line of its SLO class, and in the flow of its tenant within that line. All lines are first in,
 first out, under any order of dispatch: the next request is found among the heads of lines or of one tenant's flows, the
-newest among the tails. Every operation costs O(classes), for any number of waiting requests; with order edf the next
-request is sought among all that wait in its band, with fairness las its tenant among all that have some there.
+newest among the tails; with order edf each line, or flow, also has a heap. Every operation costs O(classes), or O(log
+waiting requests) with order edf; with fairness las the tenant is sought among all that have some in the band.
 """
 cimport cython
 from libc.stdint cimport int8_t, int32_t, int64_t
 
 from simulator.admission.attained_service cimport AttainedService
 from simulator.admission.class_table cimport ClassTable
+from simulator.admission.due_heaps cimport DueHeaps
 from simulator.admission.saturation.base cimport SaturationDetector
 from simulator.admission.tenant_flows cimport TenantFlows
 from simulator.admission.usage_limits cimport UsageLimits
 from simulator.core.index_list cimport IndexLinks, IndexList
+from simulator.signals.view cimport View
 
 
 cdef enum OfferOutcome:
@@ -45,7 +47,6 @@ cdef struct Band:               # classes of equal priority
 @cython.final
 cdef class GatewayQueue:
     cdef readonly int64_t size          # rows that wait
-    cdef readonly int64_t ttl_ns        # longest wait, then the request is to be removed; 0: no limit
     cdef readonly int64_t tick_ns       # interval at which a dispatch is tried while rows wait; 0: no ticks
     cdef readonly bint tries_on_departure       # one dispatch is tried for each request that leaves a replica
     cdef readonly bint reads_state      # its detector looks at replicas
@@ -63,14 +64,27 @@ cdef class GatewayQueue:
     # Take out a row with a client that gave up; 1 if it was there.
     cdef bint remove(self, int32_t row) noexcept nogil
 
-    # Take out a row that has waited for ttl_ns; -1: none.
-    cdef int32_t expire(self, int64_t now_ns) noexcept nogil
+    # Take out a row that has waited for too long, with or without routable replicas; -1: none.
+    cdef int32_t expire(self, bint has_replicas, int64_t now_ns) noexcept nogil
+
+    # Longest waits, then the request is to be removed: with and without routable replicas; 0: no limit.
+    cdef readonly int64_t ttl_ns
+    cdef readonly int64_t no_replica_ttl_ns
+    cdef int64_t _scan_ns               # interval of searches for such requests; 0: none, each goes at its instant
+
+    # Is a replica routable? The instant of the first search from `now_ns` on.
+    cdef bint has_replicas(self) noexcept nogil
+    cdef int64_t scan_after(self, int64_t now_ns) noexcept nogil
 
     # A request that went through here was sent to a replica; it has left the replica.
     cdef int sent(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int left(self, int32_t row, int64_t now_ns) except -1 nogil
 
     cdef SaturationDetector _detector
+    cdef SaturationDetector _decode_detector    # of the replicas of the second leg; None: they do not count
+    cdef object _make_detector
+    cdef View _view
+    cdef bint _all_legs
     cdef ClassTable _classes
     cdef int32_t _num_rows
     cdef Entry* _entries                # [row]
@@ -83,6 +97,8 @@ cdef class GatewayQueue:
     cdef int64_t _places                # counted so far
 
     cdef TenantFlows _flows             # waiting rows by tenant; None without fairness
+
+    cdef DueHeaps _due                  # waiting rows by deadline, with order edf; None otherwise
 
     cdef AttainedService _service       # of tenants; None without fairness las
     cdef UsageLimits _limits
@@ -101,6 +117,8 @@ cdef class GatewayQueue:
     cdef int32_t _open_band(self, double saturation) noexcept nogil
     cdef int32_t _tenant_of(self, int32_t band, int64_t now_ns) noexcept nogil
     cdef int32_t _head_of(self, int32_t band, int64_t now_ns) noexcept nogil
+    cdef int32_t _head_in(self, int32_t line, int32_t tenant) noexcept nogil
+    cdef int32_t _flow_of(self, int32_t row, int32_t line) noexcept nogil
     cdef int64_t _deadline(self, int32_t row) noexcept nogil
     cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil
 

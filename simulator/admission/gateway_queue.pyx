@@ -7,6 +7,9 @@ from simulator.core.clock cimport NEVER_NS, ns_from_s
 from simulator.core.errors cimport broken
 from simulator.core.index_list cimport NONE, new_list
 
+from functools import partial
+
+from msgspec.structs import replace
 import numpy as np
 
 from simulator.domain.gateway import GatewayQueueParameters
@@ -27,6 +30,20 @@ ORDERS = ("fifo", "priority", "slo_deadline", "edf")
 SHEDDING = ("none", "sheddable", "lowest")
 
 
+cdef double measured(SaturationDetector detector, int64_t now_ns) except -1.0 nogil:
+    """Return what a detector measures, a finite number >= 0."""
+    cdef double saturation = detector.saturation(now_ns)
+    if not 0.0 <= saturation < INFINITY:
+        with gil:
+            raise BadAnswer(detector, "saturation", "a finite number >= 0", saturation)
+    return saturation
+
+
+def _detector_of(parameters, context, view):
+    """Return the detector of a queue for the replicas of a view."""
+    return context.make("saturation", parameters.saturation, replace(context, view=view))
+
+
 @cython.final
 cdef class GatewayQueue:
     """Requests that wait at the gateway, none at first.
@@ -41,9 +58,13 @@ cdef class GatewayQueue:
     Parameters = GatewayQueueParameters
 
     def __cinit__(self, parameters, context):
-        self._detector = context.make("saturation", parameters.saturation, context)
+        self._make_detector = partial(_detector_of, parameters, context)
+        self._detector = self._make_detector(context.view)
+        self._view, self._all_legs = context.view, parameters.saturation_legs == "all"
         self.reads_state = self._detector.reads_state
         self.ttl_ns = ns_from_s(parameters.ttl_s)
+        self.no_replica_ttl_ns = ns_from_s(parameters.no_endpoint_ttl_s) or self.ttl_ns
+        self._scan_ns = ns_from_s(parameters.expiry_scan_s)
         self.tries_on_departure = parameters.dispatch == "departures"
         self.tick_ns = 0 if self.tries_on_departure else ns_from_s(parameters.tick_s)
         self._max_requests = parameters.max_requests or NEVER_NS
@@ -62,8 +83,15 @@ cdef class GatewayQueue:
         self._is_fair = parameters.fairness != "none"
         if self._is_fair:
             self._flows = TenantFlows(context.workload, self._num_lines, self._num_bands + 1)
+        if self._order == EDF:
+            self._due = DueHeaps(self._num_rows, self._num_lines * (self._flows.num_tenants if self._is_fair else 1))
         if parameters.fairness == "las":
             self._service = AttainedService(context.workload, self._flows.num_tenants, parameters.las)
+
+    def watch_decodes(self, view):
+        """Heed the saturation of decode replicas, too, if all legs count; `view` : of these replicas."""
+        if self._all_legs:
+            self._decode_detector = self._make_detector(view)
 
     def _reserve(self):
         cdef size_t lines = self._classes.num_classes
@@ -116,6 +144,8 @@ cdef class GatewayQueue:
         self._links.push_back(&self._lines[line].waiting, row)
         if self._is_fair:
             self._flows.push(row, line, self._num_bands if self._order == FIFO else band)
+        if self._due is not None:
+            self._due.push(row, self._flow_of(row, line), self._deadline(row), self._places)
         self._bands[band].size += 1
         self.size += 1
         return QUEUED
@@ -126,10 +156,9 @@ cdef class GatewayQueue:
         self.recalled = -1
         if self.size == 0:
             return -1
-        saturation = self._detector.saturation(now_ns)
-        if not 0.0 <= saturation < INFINITY:
-            with gil:
-                raise BadAnswer(self._detector, "saturation", "a finite number >= 0", saturation)
+        saturation = measured(self._detector, now_ns)
+        if self._decode_detector is not None:
+            saturation = max(saturation, measured(self._decode_detector, now_ns))
         if self._recalls and saturation >= 1.0:
             self.recalled = self._recallable()
             if self.recalled >= 0:
@@ -148,15 +177,25 @@ cdef class GatewayQueue:
         self._take(row)
         return True
 
-    cdef int32_t expire(self, int64_t now_ns) noexcept nogil:
+    cdef bint has_replicas(self) noexcept nogil:
+        cdef int32_t i = 0
+        while i < self._view.num_replicas and not self._view.accounts[i].is_routable:
+            i += 1
+        return i < self._view.num_replicas
+
+    cdef int64_t scan_after(self, int64_t now_ns) noexcept nogil:
+        return now_ns if self._scan_ns == 0 else (now_ns + self._scan_ns - 1) // self._scan_ns * self._scan_ns
+
+    cdef int32_t expire(self, bint has_replicas, int64_t now_ns) noexcept nogil:
+        cdef int64_t ttl_ns = self.ttl_ns if has_replicas else self.no_replica_ttl_ns
         cdef int32_t i, row, oldest = -1
-        if self.ttl_ns == 0:
+        if ttl_ns == 0:
             return -1
         for i in range(self._num_lines):
             row = self._lines[i].waiting.head
             if row != NONE and (oldest < 0 or self._entries[row].place < self._entries[oldest].place):
                 oldest = row
-        if oldest < 0 or self._entries[oldest].offered_ns + self.ttl_ns > now_ns:
+        if oldest < 0 or self._entries[oldest].offered_ns + ttl_ns > now_ns:
             return -1
         self._take(oldest)
         return oldest
@@ -191,6 +230,8 @@ cdef class GatewayQueue:
         if self._is_fair:
             band = self._num_bands if self._order == FIFO else band
             self._flows.remove(row, line, band, self._bands[band].first_line, self._bands[band].end_line)
+        if self._due is not None:
+            self._due.remove(row, self._flow_of(row, line))
 
     cdef int32_t _victim(self, int32_t for_band) noexcept nogil:
         # The newest row of the lowest band, if that is lower than `for_band` and may be shed; -1: none.
@@ -257,10 +298,10 @@ cdef class GatewayQueue:
                 row = self._flows.head(i, tenant)
                 if row != NONE and (oldest < 0 or self._entries[row].place < self._entries[oldest].place):
                     oldest = row
-            self._service.set_age(tenant, now_ns - self._entries[oldest].offered_ns)
+            self._service.compare(tenant, now_ns - self._entries[oldest].offered_ns, now_ns)
             tenant = self._flows.next_tenant(band, tenant)
             if tenant == first:
-                return self._service.best(self._flows, band, now_ns)
+                return self._service.best(self._flows, band)
 
     cdef int32_t _head_of(self, int32_t band, int64_t now_ns) noexcept nogil:
         # The row of a band that is to go first; one waits there.
@@ -269,14 +310,19 @@ cdef class GatewayQueue:
             tenant = self._tenant_of(band, now_ns)
             self._bands[band].last_tenant = tenant
         for i in range(self._bands[band].first_line, self._bands[band].end_line):
-            row = self._lines[i].waiting.head if tenant < 0 else self._flows.head(i, tenant)
-            while row != NONE:
-                if first < 0 or self._goes_before(row, first):
-                    first = row
-                if self._order != EDF:
-                    break
-                row = self._links.next(row) if tenant < 0 else self._flows.after(row)
+            row = self._head_in(i, tenant)
+            if row != NONE and (first < 0 or self._goes_before(row, first)):
+                first = row
         return first
+
+    cdef int32_t _head_in(self, int32_t line, int32_t tenant) noexcept nogil:
+        # The row of a line, and of a tenant unless that is -1, that is to go first; NONE: none waits.
+        if self._due is not None:
+            return self._due.first(line * self._flows.num_tenants + tenant if self._is_fair else line)
+        return self._lines[line].waiting.head if tenant < 0 else self._flows.head(line, tenant)
+
+    cdef int32_t _flow_of(self, int32_t row, int32_t line) noexcept nogil:
+        return line * self._flows.num_tenants + self._flows.rank(row) if self._is_fair else line
 
     cdef bint _goes_before(self, int32_t row, int32_t other) noexcept nogil:
         cdef int64_t deadline, others
@@ -311,6 +357,8 @@ cdef class GatewayQueue:
             return broken("GatewayQueue: the bands hold not all rows that wait")
         if self._is_fair:
             self._flows.check(size)
+        if self._due is not None:
+            self._due.check(size)
         return 0
 
     # The face for tests and exploration.
@@ -332,7 +380,7 @@ cdef class GatewayQueue:
 
     def expire_row(self, now_ns):
         """Take out a row that has waited for too long; -1 if there is none."""
-        return self.expire(now_ns)
+        return self.expire(self.has_replicas(), now_ns)
 
     def note_sent(self, row, now_ns):
         """Note that a request was sent to a replica."""

@@ -25,10 +25,6 @@ cdef class TenantFlows:
     cdef inline int32_t head(self, int32_t line, int32_t tenant) noexcept nogil:
         return self._flows[line * self.num_tenants + tenant].head
 
-    # The row of the same flow after a row; NONE: it is the last.
-    cdef inline int32_t after(self, int32_t row) noexcept nogil:
-        return self._links.next(row)
-
     # Add a row to a line, at its end; take it out. The band is that of the lines first .. end - 1.
     cdef void push(self, int32_t row, int32_t line, int32_t band) noexcept nogil
     cdef void remove(self, int32_t row, int32_t line, int32_t band, int32_t first, int32_t end) noexcept nogil

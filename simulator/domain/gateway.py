@@ -6,7 +6,7 @@ from msgspec import Meta
 
 MAX_S = 1e6         # 11 days
 Requests = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Ceiling = Annotated[float, Meta(ge=0, le=1)]
+Ceiling = Annotated[float, Meta(gt=0, le=1)]      # at 0 nothing would ever pass
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
 
@@ -98,6 +98,15 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
         "priority"))] = "none"
     ttl_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
         "longest wait, after which a request is dropped; 0: no limit"))] = 0.0
+    no_endpoint_ttl_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
+        "longest wait while no replica is routable, in place of ttl_s; the request is then dropped for want of a replica, "
+        "as after every wait that ends while there is none; 0: ttl_s; llm-d: 60"))] = 0.0
+    expiry_scan_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
+        "time between two searches for requests that have waited for too long; 0: each is dropped at its instant; "
+        "llm-d: 1"))] = 0.0
+    saturation_legs: Annotated[Literal["first", "all"], Meta(description=(
+        "replicas that are saturated, where pools have roles: first: those of the first leg of a request; all: the "
+        "larger saturation, of prefill or of decode replicas, counts, as in llm-d"))] = "first"
     lowest_ceiling: Annotated[float, Meta(gt=0, le=1, description=(
         "saturation at which the lowest band is held back; the highest is held back at 1, bands between in equal "
         "steps"))] = 1.0
@@ -114,5 +123,7 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
             raise ValueError(f'las: leave it out with fairness = "{self.fairness}"')
         if self.limits.policy != "static" and self.lowest_ceiling != 1.0:
             raise ValueError(f'lowest_ceiling: leave it out with limits.policy = "{self.limits.policy}"')
+        if self.expiry_scan_s and not self.ttl_s + self.no_endpoint_ttl_s:
+            raise ValueError("expiry_scan_s: leave it out without ttl_s and no_endpoint_ttl_s: no wait ends")
         if self.limits.policy != "static" and self.order == "fifo":
             raise ValueError(f'limits.policy = "{self.limits.policy}": order = "fifo" has no bands to hold back')

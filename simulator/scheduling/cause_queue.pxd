@@ -5,26 +5,21 @@ cimport cython
 from simulator.core.hash_map cimport HashMap
 from simulator.core.heap cimport RowHeap, entry_before
 from simulator.core.index_heap cimport IndexHeap
+from simulator.core.pairing_heap cimport HeapNode
 
 
 cdef enum WaiterState:
-    FREE = 0                    # no row: the next free one is at `next`
+    FREE = 0                    # no row
     QUEUED = 1                  # in the heap of its cause
     ASIDE = 2                   # out of order for the rest of a pass
     PARKED = 3                  # out of order until an instant
 
 
-cdef struct Waiter:             # a row that waits, a node in the pairing heap of its cause
-    int64_t key                 # place in the order of all rows: key, then tie, then rank
-    int64_t tie
-    int32_t rank
+cdef struct Waiter:             # a row that waits; its node, of the same index, is in the heap of its cause
     int32_t row
     int32_t cause
     int32_t state               # WaiterState
-    int32_t child               # first of the nodes below it; -1: none
-    int32_t next                # next node below the same node; -1: none
-    int32_t prev                # previous one; of the first, the node above both; -1: it is the root
-    int32_t spare
+    int32_t next_free           # of a node that is FREE; -1: none
 
 
 @cython.final
@@ -32,8 +27,9 @@ cdef class CauseQueue:
     cdef readonly int32_t size          # rows in it, in whatever state
     cdef readonly int32_t num_causes
     cdef Waiter* _waiters               # [_room]
+    cdef HeapNode* _nodes               # [_room] key, tie and rank: the place in the order of all rows
     cdef int32_t _room, _free           # nodes; the first free one, -1: none
-    cdef HashMap _nodes                 # node of each row
+    cdef HashMap _node_of_row
     cdef int32_t* _roots                # [cause] node of the first QUEUED row; -1: none
     cdef uint8_t* _is_open              # [cause]
     cdef IndexHeap _open, _closed       # causes with QUEUED rows, by their first row
@@ -68,8 +64,6 @@ cdef class CauseQueue:
     cdef void wake_all(self) noexcept nogil
 
     cdef int32_t _node_of(self, int32_t row) noexcept nogil
-    cdef int32_t _merge(self, int32_t a, int32_t b) noexcept nogil
-    cdef int32_t _merge_all(self, int32_t first) noexcept nogil
     cdef void _link(self, int32_t node) noexcept nogil
     cdef void _unlink(self, int32_t node) noexcept nogil
     cdef void _set_root(self, int32_t cause, int32_t node) noexcept nogil

@@ -2,9 +2,8 @@
 
 A pass over the queue admits rows in order, except rows that wait for a cause of their own: there is no slot for their
 adapter, or their grammar is being compiled. With a heap for each cause, and a heap of the causes by their first row, a
-pass finds the next row that it can admit without a look at the others. Heaps: pairing heaps of Fredman, Sedgewick,
-Sleator and Tarjan (Algorithmica 1, 1986), with two passes. All nodes have places in one array, so that a cause without
-rows costs five bytes.
+pass finds the next row that it can admit without a look at the others. All nodes have places in one array, so
+that a cause without rows costs five bytes.
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -14,18 +13,13 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
 from simulator.core.heap cimport first_ns, pop_row, push_row
 from simulator.core.memory cimport resize
+from simulator.core.pairing_heap cimport HeapNode, is_family, link_node, new_node, unlink_node
 
 
 # Spread rows over the places of a HashMap: one to one, and rows of one replica may be equal in their low bits.
 cdef inline uint64_t mixed(int32_t row) noexcept nogil:
     cdef uint64_t product = <uint64_t>row * <uint64_t>0x9E3779B97F4A7C15
     return product << 32 | product >> 32
-
-
-cdef inline bint goes_before(const Waiter* a, const Waiter* b) noexcept nogil:
-    if a.key != b.key:
-        return a.key < b.key
-    return a.tie < b.tie or (a.tie == b.tie and a.rank < b.rank)
 
 
 @cython.final
@@ -35,7 +29,7 @@ cdef class CauseQueue:
     def __cinit__(self, int32_t num_causes):
         cdef int32_t i
         self.num_causes, self._free = num_causes, -1
-        self._nodes, self._open, self._closed = HashMap(), IndexHeap(), IndexHeap()
+        self._node_of_row, self._open, self._closed = HashMap(), IndexHeap(), IndexHeap()
         self._roots = <int32_t*>malloc(num_causes * sizeof(int32_t))
         self._is_open = <uint8_t*>calloc(num_causes, sizeof(uint8_t))
         if self._roots == NULL or self._is_open == NULL:
@@ -48,34 +42,35 @@ cdef class CauseQueue:
 
     def __dealloc__(self):
         free(self._waiters)
+        free(self._nodes)
         free(self._roots)
         free(self._is_open)
         free(self._instants.entries)
 
     cdef int32_t _node_of(self, int32_t row) noexcept nogil:
-        return self._nodes.get(mixed(row))
+        return self._node_of_row.get(mixed(row))
 
     cdef int push(self, int32_t row, int32_t cause, int64_t key, int64_t tie, int32_t rank) except -1 nogil:
         cdef int32_t node
         if self._free < 0:
             self._grow()
         node = self._free
-        self._nodes.put(mixed(row), node)
-        self._free = self._waiters[node].next
-        self._waiters[node] = Waiter(key, tie, rank, row, cause, QUEUED, -1, -1, -1, 0)
+        self._node_of_row.put(mixed(row), node)
+        self._free = self._waiters[node].next_free
+        self._waiters[node] = Waiter(row, cause, QUEUED, -1)
+        self._nodes[node] = new_node(key, tie, rank)
         self.size += 1
         self._link(node)
         return 0
 
     cdef int remove(self, int32_t row) noexcept nogil:
-        cdef int32_t node = self._nodes.remove(mixed(row))
+        cdef int32_t node = self._node_of_row.remove(mixed(row))
         if node < 0:
             return -1
         if self._waiters[node].state == QUEUED:
             self._unlink(node)
         self._num_parked -= self._waiters[node].state == PARKED
-        self._waiters[node].state = FREE
-        self._waiters[node].next = self._free
+        self._waiters[node].state, self._waiters[node].next_free = FREE, self._free
         self._free = node
         self.size -= 1
         return 0
@@ -129,86 +124,37 @@ cdef class CauseQueue:
                 self.put_back(self._waiters[node].row)
         self._instants.size = 0
 
-    # ---- pairing heaps
-
-    cdef int32_t _merge(self, int32_t a, int32_t b) noexcept nogil:
-        """Put one of two roots below the other, and return that; its `next` is left as it was."""
-        cdef Waiter* waiters = self._waiters
-        cdef int32_t above = a, below = b
-        if goes_before(&waiters[b], &waiters[a]):
-            above, below = b, a
-        waiters[below].prev = above
-        waiters[below].next = waiters[above].child
-        if waiters[above].child >= 0:
-            waiters[waiters[above].child].prev = below
-        waiters[above].child = below
-        return above
-
-    cdef int32_t _merge_all(self, int32_t first) noexcept nogil:
-        """Merge a node with all behind it, in pairs and then the pairs from the last on; return the root, -1: none."""
-        cdef int32_t pairs = -1, root = -1, other, following
-        while first >= 0:
-            other = self._waiters[first].next
-            following = -1
-            if other >= 0:
-                following = self._waiters[other].next
-                first = self._merge(first, other)
-            self._waiters[first].next = pairs
-            pairs, first = first, following
-        while pairs >= 0:
-            following = self._waiters[pairs].next
-            root = pairs if root < 0 else self._merge(root, pairs)
-            pairs = following
-        if root >= 0:
-            self._waiters[root].next = self._waiters[root].prev = -1
-        return root
-
     cdef void _link(self, int32_t node) noexcept nogil:
         """Put a node that is in no heap into that of its cause."""
-        cdef Waiter* waiter = &self._waiters[node]
-        cdef int32_t root = self._roots[waiter.cause]
-        waiter.child = waiter.next = waiter.prev = -1
-        if root >= 0:
-            root = self._merge(root, node)
-            if root == self._roots[waiter.cause]:
-                return
-        self._set_root(waiter.cause, node)
+        cdef int32_t cause = self._waiters[node].cause, root = link_node(self._nodes, self._roots[cause], node)
+        if root != self._roots[cause]:
+            self._set_root(cause, root)
 
     cdef void _unlink(self, int32_t node) noexcept nogil:
         """Take a node out of the heap of its cause."""
-        cdef Waiter* waiters = self._waiters
-        cdef int32_t prev = waiters[node].prev, following = waiters[node].next
-        cdef int32_t below = self._merge_all(waiters[node].child)
-        if prev < 0:
-            self._set_root(waiters[node].cause, below)
-            return
-        if waiters[prev].child == node:
-            waiters[prev].child = following
-        else:
-            waiters[prev].next = following
-        if following >= 0:
-            waiters[following].prev = prev
-        if below >= 0:                              # its order is behind the root's
-            self._merge(self._roots[waiters[node].cause], below)
+        cdef int32_t cause = self._waiters[node].cause, root = unlink_node(self._nodes, self._roots[cause], node)
+        if root != self._roots[cause]:
+            self._set_root(cause, root)
 
     cdef void _set_root(self, int32_t cause, int32_t node) noexcept nogil:
         """Set the first row of a cause, -1: none."""
-        cdef const Waiter* waiter
+        cdef const HeapNode* first
         if self._roots[cause] >= 0:
             self._open.remove(cause) if self._is_open[cause] else self._closed.remove(cause)
         self._roots[cause] = node
         if node >= 0:                               # there is room for all causes
-            waiter = &self._waiters[node]
+            first = &self._nodes[node]
             if self._is_open[cause]:
-                self._open.push(cause, waiter.key, waiter.tie, waiter.rank)
+                self._open.push(cause, first.key, first.tie, first.rank)
             else:
-                self._closed.push(cause, waiter.key, waiter.tie, waiter.rank)
+                self._closed.push(cause, first.key, first.tie, first.rank)
 
     cdef int _grow(self) except -1 nogil:
         cdef int32_t before = self._room, after = 16 if self._room == 0 else 2 * self._room, i
         resize(&self._waiters, after * sizeof(Waiter))
+        resize(&self._nodes, after * sizeof(HeapNode))
         for i in range(before, after):
-            self._waiters[i].state, self._waiters[i].next = FREE, i + 1 if i + 1 < after else -1
+            self._waiters[i].state, self._waiters[i].next_free = FREE, i + 1 if i + 1 < after else -1
         self._free, self._room = before, after
         return 0
 
@@ -220,14 +166,14 @@ cdef class CauseQueue:
     def rows(self):
         """Return all rows in order."""
         return [entry[3] for entry in sorted(
-            (self._waiters[i].key, self._waiters[i].tie, self._waiters[i].rank, self._waiters[i].row)
+            (self._nodes[i].key, self._nodes[i].tie, self._nodes[i].rank, self._waiters[i].row)
             for i in range(self._room) if self._waiters[i].state != FREE)]
 
     def check(self):
         """Raise RuntimeError if a row goes before the row above it, or cannot be found."""
-        cdef int32_t i, num_rows = 0, prev, node
+        cdef int32_t i, num_rows = 0
         cdef const Waiter* waiter
-        self._nodes.check()
+        self._node_of_row.check()
         self._open.check()
         self._closed.check()
         for i in range(self._room):
@@ -235,13 +181,10 @@ cdef class CauseQueue:
             num_rows += waiter.state != FREE
             if waiter.state != FREE and self._node_of(waiter.row) != i:
                 broken("CauseQueue: a row is not where its place says")
-            if waiter.state == QUEUED and waiter.prev < 0 and self._roots[waiter.cause] != i:
+            if waiter.state == QUEUED and self._nodes[i].prev < 0 and self._roots[waiter.cause] != i:
                 broken("CauseQueue: a row without another above it is not the first of its cause")
-            prev, node = i, waiter.child if waiter.state == QUEUED else -1
-            while node >= 0:
-                if self._waiters[node].prev != prev or goes_before(&self._waiters[node], waiter):
-                    broken("CauseQueue: a row goes before the row above it")
-                prev, node = node, self._waiters[node].next
+            if waiter.state == QUEUED and not is_family(self._nodes, i):
+                broken("CauseQueue: a row goes before the row above it")
         if num_rows != self.size:
             broken("CauseQueue: its size is not the number of its rows")
 

@@ -13,6 +13,7 @@ class Entry:
     priority: int
     target_ns: int
     tenant: str
+    due_ns: int         # given up, by its client or by the queue
 
     @property
     def deadline(self):
@@ -22,7 +23,7 @@ class Entry:
 class NaiveQueue:
     """What waits and what is in flight.
 
-    facts : [row] (priority, target in ns, tenant's name).
+    facts : [row] (priority, target in ns, tenant's name, instant at which its client gives up).
     keys : the keys of GatewayQueueParameters that matter, ttl_ns in place of ttl_s.
     """
 
@@ -36,7 +37,7 @@ class NaiveQueue:
 
     def offer(self, row, now_ns):
         """Return (whether there was room, the row that had to go or -1)."""
-        priority, target_ns, tenant = self.facts[row]
+        priority, target_ns, tenant, due_ns = self.facts[row]
         self.bands.add(priority)
         keys, evicted = self.keys, -1
         if keys["max_requests_per_band"] and keys["max_requests_per_band"] <= len(
@@ -49,7 +50,9 @@ class NaiveQueue:
                 return False, -1
             self.waiting.remove(lowest)
             evicted = lowest.row
-        self.waiting.append(Entry(row, next(self.places), now_ns, priority, target_ns, tenant or "default"))
+        if keys["ttl_ns"]:
+            due_ns = min(due_ns, now_ns + keys["ttl_ns"])
+        self.waiting.append(Entry(row, next(self.places), now_ns, priority, target_ns, tenant or "default", due_ns))
         return True, evicted
 
     def next(self, saturation):
@@ -79,8 +82,8 @@ class NaiveQueue:
             tenant = next((each for each in tenants if each > last), tenants[0])
             self.last_tenant[band] = tenant
             entries = [each for each in entries if each.tenant == tenant]
-        by_deadline = self.keys["order"] == "slo_deadline"
-        first = min(entries, key=lambda each: (each.deadline if by_deadline else 0, each.place))
+        instant = {"slo_deadline": "deadline", "edf": "due_ns"}.get(self.keys["order"])
+        first = min(entries, key=lambda each: (getattr(each, instant) if instant else 0, each.place))
         self.waiting.remove(first)
         return first.row
 

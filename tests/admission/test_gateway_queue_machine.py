@@ -14,7 +14,7 @@ TENANTS = ("a", "b", "z", None)
 MAX_CONCURRENCY = 10
 
 KEYS = st.fixed_dictionaries({
-    "order": st.sampled_from(["fifo", "priority", "slo_deadline"]),
+    "order": st.sampled_from(["fifo", "priority", "slo_deadline", "edf"]),
     "fairness": st.sampled_from(["none", "round_robin"]),
     "max_requests": st.sampled_from([0, 1, 3, 6]),
     "max_requests_per_band": st.sampled_from([0, 1, 2, 4]),
@@ -34,14 +34,16 @@ class Pair:
     def __init__(self, labels, ttl_ns, keys):
         self.labels, self.clock_ns = labels, 0
         workload = labelled_workload([name for name, _ in labels], [tenant for _, tenant in labels])
+        deadlines_ns = [NEVER_NS if i % 5 == 0 else 37 * i % 60 for i in range(len(labels))]     # some are equal
+        workload.demands["deadline_ns"] = [-1 if each == NEVER_NS else each for each in deadlines_ns]
         self.context = context_of(workload, classes=CLASSES)
         self.queue = queue_of(self.context, "concurrency", {"max_concurrency": MAX_CONCURRENCY}, ttl_s=ttl_ns / 1e9,
                               **keys)
         known = by_name(CLASSES)
         classes = [class_of(name, known) for name, _ in labels]
         self.naive = NaiveQueue([
-            (priority_of(each), NEVER_NS if each.ttft_ms is None else round(each.ttft_ms * 1e6), tenant)
-            for each, (_, tenant) in zip(classes, labels, strict=True)], ttl_ns=ttl_ns, **keys)
+            (priority_of(each), NEVER_NS if each.ttft_ms is None else round(each.ttft_ms * 1e6), tenant, due_ns)
+            for each, (_, tenant), due_ns in zip(classes, labels, deadlines_ns, strict=True)], ttl_ns=ttl_ns, **keys)
         self.fresh, self.away = list(range(len(labels))), []
 
     def offer(self, number):

@@ -22,16 +22,17 @@ QUIET = "; the run ended since nothing else happened for %s s, [cluster] give_up
 STARVED = [records.COMPLETED, records.WAITING, records.WAITING]
 
 
-def serve(dispatch, *, patience=None, **stop):
+def serve(dispatch, *, patience=None, queue=None, **stop):
     """Serve requests of one token on one replica that stops at 10 s, behind a queue with ticks every 10 s.
 
     The first comes at 0; the second at 9.996 s and comes back without a token; the third, at 15 s, finds the replica
     closed. It is open again 30 s after a repair if it has not failed until then.
-    `patience`: fields of ClusterPlan.
+    `patience`: fields of ClusterPlan. `queue`: keys of the gateway queue.
     """
     saturation = Saturation(detector="concurrency", parameters=ConcurrencyParameters())
     front = GatewayPlan(RoundRobin, RoundRobinParameters(), queue=GatewayQueue, classes={},
-                  queue_parameters=GatewayQueueParameters(dispatch=dispatch, tick_s=10.0, saturation=saturation),
+                  queue_parameters=GatewayQueueParameters(dispatch=dispatch, tick_s=10.0, saturation=saturation,
+                                                         **(queue or {})),
                   make=lambda kind, section, context: Concurrency(section.parameters, context))
     described = [{"id": str(i), "arrival": arrival_s, "prompt": [["uniq", 10]], "output_len": 1}
                  for i, arrival_s in enumerate((0, 9.996, 15))]
@@ -93,3 +94,25 @@ def test_a_run_that_was_given_up_says_so_wherever_its_requests_wait():
     assert diagnose_gateways(workload, 0, True) == []
     assert diagnose_gateways(workload, 45 * S, True) == [
         "replicas: 2 requests wait at some that stand still" + QUIET % 45]
+
+
+def waits(outcome):
+    """Return the cause of each request that was dropped; None: of the others."""
+    return [records.CAUSE_NAMES[cause] if status == records.REJECTED else None
+            for status, cause in zip(outcome.requests["status"], outcome.journeys["cause"], strict=True)]
+
+
+@pytest.mark.parametrize(("limits", "closed_s", "causes", "last_s"), [
+    # the second request waits from 10 s on, the third from 15 s on, while the replica is away
+    ({"ttl_s": 7.0}, 1000.0, [None, "no_replica", "no_replica"], 22),
+    ({"ttl_s": 7.0, "expiry_scan_s": 10.0}, 1000.0, [None, "no_replica", "no_replica"], 30),
+    ({"no_endpoint_ttl_s": 3.0}, 1000.0, [None, "no_replica", "no_replica"], 18),
+    # open again at 60 s: what has waited for longer than 7 s then goes, since there is a replica
+    ({"ttl_s": 7.0, "no_endpoint_ttl_s": 500.0}, 20.0, [None, "expired", "expired"], 60),
+    ({"ttl_s": 47.0, "no_endpoint_ttl_s": 500.0}, 20.0, [None, "expired", None], 60)])
+def test_waits_end_by_the_limit_that_holds_at_the_time(limits, closed_s, causes, last_s):
+    outcome = serve("ticks", queue=limits, at_s=10.0, duration_s=closed_s)
+
+    assert waits(outcome) == causes
+    if "expired" not in causes:
+        assert outcome.cluster.clock_ns == last_s * S

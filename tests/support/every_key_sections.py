@@ -1,5 +1,6 @@
 """Two values of each key of the experiment's own tables that lead to different results, or one that is refused."""
 from support.every_key import ABSENT, acts, predicts, refuses
+from support.every_key_hand_over import APART
 
 MODELLED = {"model__name": "llama-3.2-1b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline"}
 PLANNED = MODELLED | {"engine__num_gpu_blocks": ABSENT}
@@ -171,6 +172,10 @@ FRONT = {
     "cluster.gateway_queue.max_requests_per_band": acts(0, 2, **QUEUE),
     "cluster.gateway_queue.shedding": acts("none", "sheddable", cluster__gateway_queue__max_requests=3, **QUEUE),
     "cluster.gateway_queue.ttl_s": acts(0.0, 0.1, **QUEUE),
+    "cluster.gateway_queue.no_endpoint_ttl_s": acts(0.0, 0.01, **QUEUE | FAILS | {"topology__replicas": 1}),
+    "cluster.gateway_queue.expiry_scan_s": acts(0.0, 0.3, cluster__gateway_queue__ttl_s=0.1, **QUEUE),
+    "cluster.gateway_queue.saturation_legs": acts("first", "all", **QUEUE | APART | {
+        "cluster__gateway_queue__saturation__max_concurrency": 2}),
     "cluster.gateway_queue.lowest_ceiling": acts(1.0, 0.3, **QUEUE | {
         "cluster__gateway_queue__saturation__max_concurrency": 3}),
     "cluster.gateway_queue.in_flight_eviction": acts(False, True, **QUEUE),

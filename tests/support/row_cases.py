@@ -39,6 +39,7 @@ CASES = (
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
     DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
+    {"cluster.gateway_queue": {"saturation_legs": "all"}},
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},
     {"topology.prefill_context_parallel": 2, "latency": OPERATORS | {"all2all_backend": "deepep_low_latency"}},
     {"topology.pipeline_parallel": 2, "engine.vllm_version": "0.10", "engine.async_scheduling": True},

@@ -95,3 +95,5 @@ cdef class Gateway:
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _attempt(self, int64_t now_ns) except -1 nogil
     cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil
+    cdef int _expire_at(self, int64_t instant_ns) except -1 nogil
+    cdef int _change_limit(self, int64_t now_ns) except -1 nogil

@@ -141,6 +141,8 @@ cdef class Gateway:
             self.routing_ns, second.routing_ns = self.routing_ns + second.routing_ns, 0
         self._pairing = second._pairing = pairing
         second._first = <void*>self
+        if self.queue is not None:
+            self.queue.watch_decodes(second.view)
         self.shift_ns = min(self.shift_ns, second.shift_ns)
 
     def hold_back(self, Stage stage):
@@ -198,8 +200,18 @@ cdef class Gateway:
         if self.queue.evicted >= 0:
             self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
         if self.queue.ttl_ns > 0:
-            self._fleet.events.push(now_ns + self.queue.ttl_ns, EXPIRE, EXPIRE, self.index, row)
+            self._expire_at(now_ns + self.queue.ttl_ns)
+        if self.queue.no_replica_ttl_ns != self.queue.ttl_ns:
+            self._expire_at(now_ns + self.queue.no_replica_ttl_ns)
         return self._attempt(now_ns)
+
+    cdef int _expire_at(self, int64_t instant_ns) except -1 nogil:
+        """Look for requests that have waited for too long at the next search from an instant on."""
+        return self._fleet.events.push(self.queue.scan_after(instant_ns), EXPIRE, EXPIRE, self.index, -1)
+
+    cdef int _change_limit(self, int64_t now_ns) except -1 nogil:
+        """Look for such requests: the first replica has become routable, or the last is so no more."""
+        return self._expire_at(now_ns) if self.queue.no_replica_ttl_ns != self.queue.ttl_ns else 0
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Hand a request to the stage before the router, if there is one, or to the router."""
@@ -325,10 +337,11 @@ cdef class Gateway:
         return self._fleet.withdraw(row, REJECTED, now_ns)
 
     cdef int expire(self, int64_t now_ns) except -1 nogil:
-        cdef int32_t row = self.queue.expire(now_ns)
+        cdef bint has_replicas = self.queue.has_replicas()
+        cdef int32_t row = self.queue.expire(has_replicas, now_ns)
         while row >= 0:
-            self._fleet.refuse(row, REJECTED, CAUSE_EXPIRED, now_ns)
-            row = self.queue.expire(now_ns)
+            self._fleet.refuse(row, REJECTED, CAUSE_EXPIRED if has_replicas else CAUSE_NO_REPLICA, now_ns)
+            row = self.queue.expire(has_replicas, now_ns)
         return 0
 
     cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -346,6 +359,7 @@ cdef class Gateway:
         self.view.mark(replica)
         if self.queue is not None:
             self._owed += self.queue.tries_on_departure
+            self._change_limit(now_ns)
         self.router.opened(replica, now_ns)
         return True
 
@@ -355,4 +369,6 @@ cdef class Gateway:
             return 0
         account.is_routable = False
         self.view.mark(replica)
+        if self.queue is not None:
+            self._change_limit(now_ns)
         return self.router.closed(replica, now_ns)
