@@ -17,6 +17,7 @@ from simulator.domain.drafter_memory import (
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
+from simulator.scheduling.drafters import LOOK_UPS
 
 KEY = "engine.speculative"
 
@@ -77,7 +78,7 @@ def drafter_memory(site) -> DrafterMemory | None:
         The drafter's memory, or its place, is unknown, so that a memory plan cannot be made.
     """
     given, target, draft = site.scheduler_facts.speculative, site.deployment, site.draft
-    if given is None or given.method in (None, "ngram"):
+    if given is None or given.method in (None, *LOOK_UPS):
         return None
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
@@ -95,6 +96,12 @@ def drafter_memory(site) -> DrafterMemory | None:
     except ValueError as error:
         raise InputErrors([KeyFault(f"{KEY}.method: {error}; expected another method, or engine.num_gpu_blocks")
                            ]) from None
+
+
+def unpriced_notes(site) -> tuple[str, ...]:
+    """Return notes on the acceptance of drafts that take no time; others come with their price."""
+    given = site.scheduler_facts.speculative
+    return tuple(given.notes) if given is not None and given.method is None else ()
 
 
 def why_not_beside(given, target: Deployment) -> str:

@@ -6,7 +6,7 @@ from simulator.domain.drafter_memory import medusa_head_bytes
 from simulator.domain.model_spec import ModelSpec
 from simulator.scheduling.acceptance_table import AcceptanceTable
 
-Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"]
+Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"]
 
 
 class Drafting(NamedTuple):
@@ -44,11 +44,17 @@ METHODS = {
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
 OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # drafters of one layer and the output head
-WITHOUT_SLOTS = (None, "medusa", "ngram")       # methods that write no KV ahead of the text
+LOOK_UPS = ("ngram", "suffix")                  # in texts so far, on the host, without a forward pass
+WITHOUT_SLOTS = (None, "medusa", *LOOK_UPS)     # methods that write no KV ahead of the text
 
 
-def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
-    """Return the measured acceptance of a method, for `num_tokens` drafts."""
+def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable | None:
+    """Return the measured acceptance of a method, for `num_tokens` drafts; None: there is no measurement.
+
+    Suffixes are looked up in texts of many requests: what is accepted depends on how alike those are.
+    """
+    if method not in METHODS:
+        return None
     measured = METHODS[method].acceptance
     if measured.per_position is None:
         return measured
