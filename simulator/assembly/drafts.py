@@ -99,7 +99,10 @@ def drafter_memory(site) -> DrafterMemory | None:
 
 
 def unpriced_notes(site) -> tuple[str, ...]:
-    """Return notes on the acceptance of drafts that take no time; others come with their price."""
+    """Return notes on the acceptance of drafts that take no time.
+
+    Notes on others come with their price.
+    """
     given = site.scheduler_facts.speculative
     return tuple(given.notes) if given is not None and given.method is None else ()
 

@@ -106,7 +106,9 @@ def method_of(name: str) -> str:
 
 
 def published(model: str, method: str, head: str) -> str | None:
-    """Return the name of a measurement of a model with a drafter, of MT-Bench if there is one; None: there is none.
+    """Return the name of a measurement of a model with a drafter; None: there is none.
+
+    One of MT-Bench is preferred.
 
     model : name in models/; stored in another format it is the same one. head : the drafter's repository on the hub,
     of which the organisation counts.
@@ -130,7 +132,7 @@ def text_of(name: str) -> str:
 
 
 def note(name: str, num_tokens: int) -> str:
-    """Return a note for a run that takes over a measurement, with `num_tokens` drafts a step."""
+    """Return a note for a run that takes over a measurement, with `num_tokens` drafts."""
     measured, why = MEASURED[name], ""
     if 0 < measured.num_tokens < num_tokens:
         why = "; the drafts behind these are taken to be accepted alike"

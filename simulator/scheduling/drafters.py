@@ -49,9 +49,10 @@ WITHOUT_SLOTS = (None, "medusa", *LOOK_UPS)     # methods that write no KV ahead
 
 
 def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable | None:
-    """Return the measured acceptance of a method, for `num_tokens` drafts; None: there is no measurement.
+    """Return the measured acceptance of a method, for `num_tokens` drafts.
 
-    Suffixes are looked up in texts of many requests: what is accepted depends on how alike those are.
+    None: there is no measurement. Suffixes are looked up in texts of many requests, and are accepted as far as those
+    are alike.
     """
     if method not in METHODS:
         return None
