@@ -12,7 +12,6 @@ from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.drafter_memory import of_draft_model, of_head
 from simulator.errors import InputErrors
-from simulator.scheduling.speculative import SpeculativeParameters
 from support.small_models import SLIDING, deploy
 
 TEXT = """
@@ -129,15 +128,24 @@ def test_a_head_joins_the_layers_that_attend_to_the_whole_context(load):
     assert given.layer_groups == both.layer_groups
 
 
-@pytest.mark.parametrize(("changes", "ways", "why"), [
-    ({"layer_pattern": "FS"}, {}, "the last layer of sliding that attends, which its MTP modules repeat"),
-    ({}, {"decode_context_parallel": 2}, "ranks share the context of sliding"), ({}, {}, ""),
-    ({"layer_pattern": "F"}, {"decode_context_parallel": 2}, "")])
-def test_where_a_drafter_has_no_place_beside_groups(changes, ways, why):
-    given = SpeculativeParameters(method="mtp", num_tokens=1)
-    found = why_not_beside(given, deploy(replace(SLIDING, num_mtp_layers=1, **changes), **ways))
+@pytest.mark.parametrize(("pattern", "ways", "why"), [
+    ("FS", {}, ""), ("FS", {"decode_context_parallel": 2}, "ranks share the context of sliding"),
+    ("F", {"decode_context_parallel": 2}, "")])
+def test_where_a_drafter_has_no_place_beside_groups(pattern, ways, why):
+    found = why_not_beside(deploy(replace(SLIDING, num_mtp_layers=1, layer_pattern=pattern), **ways))
 
     assert found.startswith(why) and bool(found) == bool(why)
+
+
+def test_modules_with_a_window_join_the_layers_that_have_it(load):
+    # MiMo-V2-Flash: 9 layers attend to the whole context and 39 to 128 tokens, in 5 groups of 9; a module is the 40th.
+    # By vLLM's rule the groups are as large as the smaller kind.
+    module = {"method": "mtp", "num_tokens": 1}
+    place = {"model__name": "mimo-v2-flash", "topology__tensor_parallel": 8, "hardware__name": "b200-sxm-180gb"}
+    alone, both = (Site(load(each, **place)).check() for each in (None, module))
+    groups = [list(map(len, site.group_plan.members)) for site in (alone, both)]
+    assert groups == [[9, 8, 8, 8, 8, 7], [9, 8, 8, 8, 8, 8]]
+    assert both.memory.block_bytes == alone.memory.block_bytes
 
 
 @pytest.mark.parametrize("name", ["gemma-3-27b", "gpt-oss-20b", "qwen3-32b"])

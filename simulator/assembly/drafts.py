@@ -8,7 +8,6 @@ from simulator.config.models import model_of
 from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import (
     DrafterMemory,
-    mtp_layer,
     of_draft_model,
     of_head,
     of_medusa_heads,
@@ -17,6 +16,7 @@ from simulator.domain.drafter_memory import (
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
+from simulator.scheduling.drafters import LOOK_UPS
 
 KEY = "engine.speculative"
 
@@ -77,13 +77,13 @@ def drafter_memory(site) -> DrafterMemory | None:
         The drafter's memory, or its place, is unknown, so that a memory plan cannot be made.
     """
     given, target, draft = site.scheduler_facts.speculative, site.deployment, site.draft
-    if given is None or given.method in (None, "ngram"):
+    if given is None or given.method in (None, *LOOK_UPS):
         return None
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
                                     "plan counts, or engine.num_gpu_blocks")])
     has_modules = given.method != "mtp" or target.model.num_mtp_layers > 0
-    if has_modules and (why := why_not_beside(given, target)):
+    if has_modules and (why := why_not_beside(target)):
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
                                     f'({KEY}.method = "{given.method}") beside it is not supported')])
     try:
@@ -97,16 +97,22 @@ def drafter_memory(site) -> DrafterMemory | None:
                            ]) from None
 
 
-def why_not_beside(given, target: Deployment) -> str:
+def unpriced_notes(site) -> tuple[str, ...]:
+    """Return notes on the acceptance of drafts that take no time.
+
+    Notes on others come with their price.
+    """
+    given = site.scheduler_facts.speculative
+    return tuple(given.notes) if given is not None and given.method is None else ()
+
+
+def why_not_beside(target: Deployment) -> str:
     """Return why a drafter's layers have no place in the model's groups, or ""."""
     model = target.model
     if set(model.layer_types) <= {"full_attention", "feed_forward"}:
         return ""
     if target.parallelism.decode_context_parallel > 1:
         return f"ranks share the context of {model.name}, which has layers of several kinds"
-    if given.method == "mtp" and any(mixer.group_kind != "full_attention" for mixer in mtp_layer(model).mixers):
-        return (f"the last layer of {model.name} that attends, which its MTP modules repeat, does not attend to the "
-                "whole context")
     return ""
 
 

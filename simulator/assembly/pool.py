@@ -1,5 +1,6 @@
 """A pool of replicas, as the engine takes it."""
 from simulator import registry
+from simulator.assembly.drafts import unpriced_notes
 from simulator.assembly.gateway import line_notes
 from simulator.assembly.grammar_load import with_vocabulary
 from simulator.assembly.kernel_notes import kernel_notes
@@ -42,7 +43,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
         context_range=pool.context_range,
         notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + memory_notes(site)
-        + _hit_notes(site) + line_notes(cluster))
+        + unpriced_notes(site) + _hit_notes(site) + line_notes(cluster))
 
 
 def _towers(site: Site):

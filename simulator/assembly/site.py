@@ -228,7 +228,10 @@ class Site:
             return None
         stored = self.stored and replace(self.stored, accelerator=self.accelerator)
         plan = partial(plan_groups, stored, self.pool.engine.block_size, self.max_model_len, drafter=self.drafter)
-        enabled = stored and plan(replace(rules, is_disabled=False))
+        try:
+            enabled = stored and plan(replace(rules, is_disabled=False))
+        except ValueError as error:         # pages that cannot share a pool
+            raise InputErrors([KeyFault(f"engine.num_gpu_blocks: {error}")]) from None
         if not rules.is_disabled:
             return enabled
         key = "engine.disable_hybrid_kv_cache_manager: expected false, found true"

@@ -19,7 +19,7 @@ from simulator.config.fields import (
 )
 from simulator.config.keys import all_keys, named
 from simulator.config.words import allowed_in, show
-from simulator.domain import columns, facts
+from simulator.domain import columns, facts, measured_acceptance
 from simulator.errors import InputErrors, did_you_mean
 
 # Units by the ending of a key's name; the longest ending counts. Other keys may declare a unit: see fields.py.
@@ -32,9 +32,11 @@ UNITS = {
 WIDTH, INDENT = 80, "    "      # of a terminal
 LABELLED = ("default", "read by")     # cells of a paragraph that are shown after their heading
 HEADINGS = ("key", "allowed", "default", "unit", "meaning")
+TABLES = {"results_table": columns.TABLES, "study": registry.STUDIES, "acceptance": measured_acceptance.MEASURED}
 FACTS = {"model": facts.load_model, "hardware": facts.load_accelerator, "node": facts.load_node}
 TITLES = {"model": "model", "hardware": "hardware", "node": "node", "table": "table", "key": "key"} | {
-    kind: entry.title for kind, entry in registry.KINDS.items()} | {"study": "study", "results_table": "results table"}
+    kind: entry.title for kind, entry in registry.KINDS.items()} | {
+        "study": "study", "results_table": "results table", "acceptance": "acceptance"}
 
 
 def list_text(kind: str | None = None, like: str = "") -> str:
@@ -91,6 +93,11 @@ def describe_text(kind: str, name: str, read_config: Callable | None = None) -> 
         return _key(name)
     if kind == "results_table":
         return _results_table(name)
+    if kind == "acceptance":
+        if fault := measured_acceptance.fault(name):
+            raise InputErrors([fault])
+        return "\n".join(line for part in measured_acceptance.text_of(name).split("\n")
+                         for line in textwrap.wrap(part, WIDTH, break_on_hyphens=False, break_long_words=False))
     if kind == "study":
         if name not in registry.STUDIES:
             raise InputErrors([f"no study {show(name)}{did_you_mean(name, registry.STUDIES)}"])
@@ -104,12 +111,10 @@ def names(kind: str) -> list[str]:
     """Return the built-in names of a kind."""
     if kind in FACTS:
         return facts.names(kind)
-    if kind == "results_table":
-        return list(columns.TABLES)
+    if kind in TABLES:
+        return list(TABLES[kind])
     if kind == "key":
         return list(dict.fromkeys(key.name for key in all_keys()))
-    if kind == "study":
-        return list(registry.STUDIES)
     return list(all_tables() if kind == "table" else registry.KINDS[kind].entries)
 
 

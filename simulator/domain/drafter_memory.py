@@ -66,9 +66,22 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
 def mtp_layer(model: ModelSpec) -> Layer:
     """Return the layer of a multi-token prediction module.
 
-    It attends as the model's last layer that does so, with an indexer of its own, and has the last network.
+    It attends as the model's last layer that does so, with an indexer of its own, and has the last network; some
+    families give it a window and the dense network, even behind layers of experts. Source: vLLM 0.33.0,
+    vllm/model_executor/models/mimo_v2_mtp.py, and step3p5.py, which counts these layers on behind the last one.
+
+    Raises
+    ------
+    ValueError
+        The model has no such layers.
     """
     last, layers = model.layers[-1], model.layers[::-1]
+    if model.mtp_layer == "windowed_dense":
+        windows = next((each.mixers for each in layers if each.mixer_kind == "sliding_attention"), ())
+        dense = next((each.networks for each in layers if each.network_kind == "dense"), ())
+        if not windows or not dense:
+            raise ValueError(f'{model.name}: mtp_layer = "windowed_dense" needs a layer with a window and a dense one')
+        return Layer(windows, dense, last.norms, last.around)
     mixers = next((layer.mixers for layer in layers if any(
         mixer.kind != "linear_attention" for mixer in layer.mixers)), last.mixers)
     networks = next((layer.networks for layer in layers if layer.networks), ())

@@ -10,6 +10,7 @@ import tomli
 from msgspec.structs import replace
 
 from simulator.domain.hardware_spec import ANY, AcceleratorSpec, NodeSpec
+from simulator.domain.hub_names import bare, format_of
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.near_facts import end_of, near, near_file
 from simulator.errors import InputErrors, KeyFault, did_you_mean
@@ -63,15 +64,30 @@ def name_of_hub_id(kind: str, hub_id: str) -> str | None:
     Raises
     ------
     InputErrors
-        There is no such file either, and the text resembles a repository, which is named.
+        There is no such file either, and the text resembles a repository, which is named; or is a variant of a model.
     """
     if kind != "model" or hub_id in hub_ids():
         return hub_ids().get(hub_id) if kind == "model" else None
     if hub_id.endswith(".toml") or Path(hub_id).expanduser().exists():
         return None
-    if (meant := near(hub_id, hub_ids())) is not None:
-        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/; did you mean {meant}?'])
+    meant = near(hub_id, hub_ids())
+    if (end := _variant(hub_id) or (meant and f"did you mean {meant}?")) is not None:
+        raise InputErrors([f'no {kind} "{hub_id}" in {FOLDERS[kind]}/; {end}'])
     return None
+
+
+def _variant(hub_id: str) -> str | None:
+    """Say which model has the shape of a repository, and in which format that is stored.
+
+    None: no model in models/ has it.
+    """
+    known = {bare(each): each for each in names("model") if format_of(each) is None}
+    by_hub = {bare(each): name for each, name in hub_ids().items() if format_of(each) is None}
+    name, form = (by_hub | known).get(bare(hub_id)), format_of(hub_id)
+    if name is None or near(hub_id, [name]) is None:
+        return None
+    stored = f' with dtype = "{form.stored}"' if form is not None else ""
+    return f'of its shape is name = "{name}"{stored}; its longest text may differ'
 
 
 def load_model(name_or_path: str | Path) -> ModelSpec:

@@ -9,6 +9,9 @@ this gives is 0.3 % above that log.
 
 NVFP4 and integers, vLLM 0.33: quantization/utils/flashinfer_fp4_moe.py (TRT-LLM's kernels on Blackwell with NVLink),
 utils/marlin_utils_fp4.py, utils/marlin_utils.py (marlin_moe_padded_intermediate: whole groups).
+
+Kimi delta attention with a whole gate on its output (Kimi-K3), vLLM 0.32 and 0.33: vllm/models/kimi_k3/nvidia/kda.py
+(in_proj_padding); its quantised projections, in blocks of fp8, would be rounded to 128.
 """
 from math import lcm
 from typing import NamedTuple
@@ -18,7 +21,7 @@ from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.domain.model_spec import ModelSpec, Quantization
 
 MXFP4_GROUP, NVFP4_GROUP = 32, 16               # weights that share a scale
-MARLIN_TILE = 64
+MARLIN_TILE, PROJECTION_ROWS = 64, 16
 NVIDIA = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
 
 
@@ -68,6 +71,19 @@ def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float,
         return 1.0, ""
     ratio = rounded(width, rounding.hidden) * rounded(local, rounding.intermediate) / (width * local)
     return ratio, rounding.kernel if ratio > 1 or rounding in BY_ARCHITECTURE.values() else ""
+
+
+def projection_padding(deployment: Deployment, layers: range) -> float:
+    """Return the bytes of a rank by which input projections of Kimi delta attention grow.
+
+    Rows of queries, keys, values, gate, the gate that forgets and updates are one matrix, of a multiple of 16 rows.
+    """
+    model, rows = deployment.model, 0.0
+    for layer in layers:
+        for part in (mixer.part.shard(deployment.parallelism.tensor_parallel) for mixer in model.layers[layer].mixers):
+            if part.kind == "kda" and part.gate_rank == 0 and part.forget_rank:
+                rows += -(4 * part.output_width + part.forget_rank + part.num_heads) % PROJECTION_ROWS
+    return rows * model.hidden_size * deployment.activation_bytes
 
 
 def _rounding(deployment: Deployment, quantization: Quantization, local: float, is_old: bool) -> Rounding | None:

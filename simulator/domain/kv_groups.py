@@ -212,8 +212,18 @@ def _block_size(deployment: Deployment, block_size: int, is_delta: bool, num_dra
 
 
 def _stretched(page: Page, largest: float) -> dict:
-    """Return the fields of pages as large as those of all kinds: of more tokens where these divide, else padded."""
+    """Return the fields of pages as large as those of all kinds: of more tokens where these divide, else padded.
+
+    Raises
+    ------
+    ValueError
+        Rows of latent attention, which kernels read one behind the other, would be padded. Source: vLLM 0.33.0,
+        vllm/v1/core/kv_cache_planning.py, unify_kv_cache_spec_page_size; the same in 0.32.
+    """
     ratio = largest / page.num_bytes
+    if page.is_latent and abs(ratio - round(ratio)) > 1e-9:
+        raise ValueError(f"a block of latent attention has {page.num_bytes:.0f} bytes, which do not divide the largest "
+                         f"of other layers, {largest:.0f}, and cannot be padded; vLLM refuses it too")
     if page.kind == "linear_attention" or abs(ratio - round(ratio)) > 1e-9:
         return {"num_bytes": largest}
     return {"num_bytes": largest, "block_size": page.block_size * round(ratio),

@@ -12,7 +12,7 @@ class Page(NamedTuple):
 
     kind : of its group of layers; "ring": the tokens that are not pooled yet, one block for a sequence's life.
     window : tokens; 0: none. block_size : tokens. num_bytes : as kept, own_bytes : unpadded. layer : a drafter's follow
-        those of the model. is_whole : each rank keeps the same.
+        those of the model. is_whole : each rank keeps the same. is_latent : of latent attention, never padded.
     """
 
     kind: str
@@ -22,6 +22,7 @@ class Page(NamedTuple):
     layer: int
     own_bytes: float
     is_whole: bool = False
+    is_latent: bool = False
 
     @property
     def sort(self) -> tuple:
@@ -61,4 +62,5 @@ def _shapes(deployment: Deployment, mixer: PlacedMixer, block_size: int, num_dra
         return [Page(kind, window, block, num_bytes, 0, num_bytes, True) for kind, window, block, num_bytes in shapes]
     num_bytes = token_bytes(deployment, part) * block_size + part.state_bytes(
         deployment.activation_bytes, num_drafts)
-    return [Page(mixer.group_kind, mixer.window, block_size, num_bytes, 0, num_bytes)] if num_bytes else []
+    page = Page(mixer.group_kind, mixer.window, block_size, num_bytes, 0, num_bytes, is_latent=part.backend == "mla")
+    return [page] if num_bytes else []

@@ -12,7 +12,7 @@ from simulator.domain.deployment import Deployment
 from simulator.domain.drafter_memory import DrafterMemory
 from simulator.domain.dtypes import dtype_bytes
 from simulator.domain.encoder_profile import NOTHING, ItemLimits, encoder_peak
-from simulator.domain.kernel_padding import expert_padding
+from simulator.domain.kernel_padding import expert_padding, projection_padding
 from simulator.domain.kv_groups import GroupPlan, plan_groups
 from simulator.domain.kv_layout import kv_layout
 from simulator.domain.kv_share import KvShare, StatePool, vllm_share
@@ -344,7 +344,8 @@ def _weights(deployment: Deployment, layers: range, limits: EngineLimits) -> tup
     ratio, kernel = expert_padding(deployment, limits.has_old_kernels)
     padding = counts.expert_num_bytes * (ratio - 1)
     copied = copied_bytes(deployment, layers) if limits.copies_latent_up else 0.0
-    return counts.num_bytes + padding + copied, padding, copied, kernel
+    rows = projection_padding(deployment, layers) if limits.copies_latent_up else 0.0
+    return counts.num_bytes + padding + copied + rows, padding, copied, kernel
 
 
 def _num_blocks(kv_cache_bytes: float, block_bytes: float) -> int:

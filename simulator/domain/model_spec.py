@@ -159,6 +159,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_dense_layers: Count = 0               # leading layers with the dense MLP instead of experts
     moe_layer_interval: Positive = 1            # the last of every n layers has experts, the others the MLP
     num_mtp_layers: Count = 0                   # multi-token prediction modules, for speculative decoding
+    # Their layer: like the model's last, or a window in front of the dense network, as MiMo-V2 and Step-3.x have it.
+    mtp_layer: Literal["last", "windowed_dense"] = "last"
     vision_parameters: Count = 0                # vision tower and projector
     unknown_towers: tuple[str, ...] | None = None   # encoders of unknown weights, counted as 0
 

@@ -1,4 +1,4 @@
-"""Number of drafts that a verify step accepts, given as a distribution, as rates or as a mean length."""
+"""Number of drafts that a verify step accepts: drawn, by rates, or as published."""
 import math
 from itertools import accumulate, pairwise
 from operator import mul
@@ -7,16 +7,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from simulator.domain import measured_acceptance
+
 Rate = Annotated[float, Meta(ge=0, le=1)]
 Length = Annotated[float, Meta(ge=1, le=1025)]
-FORMS = ("distribution", "rates", "per_position", "mean_length")
+FORMS = ("distribution", "rates", "per_position", "mean_length", "measured")
 HALVINGS = 60           # bisections of an interval of rates: exact to the last bit
 
 
 class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number of accepted drafts, drawn for each verify step.
 
-    Exactly one of the first four keys is given.
+    Exactly one of the first five keys is given.
     """
 
     distribution: Annotated[Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] | None, Meta(
@@ -29,6 +31,9 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         "ratio of the last two goes on"))] = None
     mean_length: Annotated[Length | None, Meta(extra={"unit": "tokens"}, description=(
         "mean tokens per verify step, the bonus token included; all drafts have one acceptance rate"))] = None
+    measured: Annotated[str | None, Meta(description=(
+        "a published measurement, MODEL/DRAFTER/DATA, for instance deepseek-v3/mtp/mt-bench: `list acceptance` names "
+        "all, `describe acceptance NAME` gives the source"))] = None
     length_std: Annotated[Annotated[float, Meta(ge=0, le=1024)], Meta(extra={"unit": "tokens"}, description=(
         "standard deviation over requests of their mean tokens per verify step; the mean over requests is kept"
     ))] = 0.0
@@ -39,6 +44,8 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"expected one of {', '.join(FORMS)}, found {' and '.join(given) or 'none'}")
         if self.distribution is not None and sum(self.distribution) <= 0:
             raise ValueError("distribution: expected a weight above 0, found none")
+        if self.measured is not None and (fault := measured_acceptance.fault(self.measured)):
+            raise ValueError(f"measured: {fault}")
         shares = self.per_position or ()
         if any(after > before for before, after in pairwise(shares)):
             raise ValueError("per_position: a draft is accepted where the one before it is: expected shares that do "
@@ -82,9 +89,13 @@ class AcceptanceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Return, for each draft, the share accepted if all earlier drafts are."""
         if self.mean_length is not None:
             return (rate_of(self.mean_length, num_tokens),) * num_tokens
-        rates = self.rates
+        rates, shares = self.rates, self.per_position
+        if self.measured is not None:
+            measured = measured_acceptance.MEASURED[self.measured]
+            shares = measured.shares
+            rates = (rate_of(measured.length, measured.num_tokens),) if shares is None else None
         if rates is None:
-            rates = tuple(share / last if last else 0.0 for last, share in pairwise((1.0, *self.per_position)))
+            rates = tuple(share / last if last else 0.0 for last, share in pairwise((1.0, *shares)))
         return (rates + rates[-1:] * num_tokens)[:num_tokens]
 
 
@@ -98,9 +109,11 @@ def variance_of(weights: tuple[float, ...]) -> float:
 def rate_of(mean_length: float, num_tokens: int) -> float:
     """Return the acceptance rate per draft that gives a mean length.
 
-    1 + a + a^2 + ... + a^num_tokens = mean_length. Source: Leviathan, Kalman, Matias, Fast Inference from Transformers
-    via Speculative Decoding, ICML 2023, equation 1.
+    1 + a + a^2 + ... + a^num_tokens = mean_length; 0 tokens mean any number. Source: Leviathan, Kalman, Matias,
+    Fast Inference from Transformers via Speculative Decoding, ICML 2023, equation 1.
     """
+    if num_tokens == 0:
+        return 1 - 1 / mean_length
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         rate = (low + high) / 2

@@ -2,11 +2,11 @@
 from typing import Literal, NamedTuple
 
 from simulator.domain.deployment import Deployment
-from simulator.domain.drafter_memory import medusa_head_bytes
+from simulator.domain.drafter_memory import medusa_head_bytes, mtp_layer
 from simulator.domain.model_spec import ModelSpec
 from simulator.scheduling.acceptance_table import AcceptanceTable
 
-Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"]
+Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"]
 
 
 class Drafting(NamedTuple):
@@ -44,11 +44,18 @@ METHODS = {
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
 OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # drafters of one layer and the output head
-WITHOUT_SLOTS = (None, "medusa", "ngram")       # methods that write no KV ahead of the text
+LOOK_UPS = ("ngram", "suffix")                  # in texts so far, on the host, without a forward pass
+WITHOUT_SLOTS = (None, "medusa", *LOOK_UPS)     # methods that write no KV ahead of the text
 
 
-def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable:
-    """Return the measured acceptance of a method, for `num_tokens` drafts."""
+def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable | None:
+    """Return the measured acceptance of a method, for `num_tokens` drafts.
+
+    None: there is no measurement. Suffixes are looked up in texts of many requests, and are accepted as far as those
+    are alike.
+    """
+    if method not in METHODS:
+        return None
     measured = METHODS[method].acceptance
     if measured.per_position is None:
         return measured
@@ -73,11 +80,31 @@ def head_us(deployment: Deployment) -> float:
     return 1e6 * medusa_head_bytes(deployment) / deployment.accelerator.memory_bandwidth_bytes_per_s
 
 
-def layer_share(model: ModelSpec) -> float:
+def layer_share(model: ModelSpec, method: str) -> float:
     """Return the time of one layer and the output head, as a share of the model's.
 
-    Taken as the share of weights, which decoding reads. A drafter's layer is assumed to be like the model's last.
+    Taken as the share of weights, which decoding reads. The layer of a head is assumed to be like the model's last.
     """
     layers = [model.layer_parameters(layer) for layer in range(model.num_layers)]
-    head = model.vocab_size * model.hidden_size
-    return (layers[-1] + head) / (sum(layers) + head)
+    head, own = model.vocab_size * model.hidden_size, layers[-1]
+    if method == "mtp" and model.num_mtp_layers:
+        own = mtp_layer(model).num_parameters(model.hidden_size, model.norm_parameters)
+    return (own + head) / (sum(layers) + head)
+
+
+def num_modules(model: ModelSpec | None, method: str, num_tokens: int) -> int:
+    """Return the MTP modules that draft in turn; 1: one drafts all tokens.
+
+    Each computes all tokens of the batch, so that its own KV is complete. Source: vLLM 0.32.0 and 0.33.0,
+    vllm/config/speculative.py (use_multi_module_mtp), vllm/v1/worker/gpu/spec_decode/multi_module_mtp/speculator.py.
+
+    Raises
+    ------
+    ValueError
+        The drafts are no multiple of the modules.
+    """
+    count = model.num_mtp_layers if model is not None and method == "mtp" else 0
+    if 0 < count < num_tokens and num_tokens % count:
+        raise ValueError(f"speculative.num_tokens: expected at most {count}, or a multiple, found {num_tokens}: "
+                         f"{model.name} has {count} MTP modules, which draft in turn; vLLM refuses it too")
+    return max(min(count, num_tokens), 1)

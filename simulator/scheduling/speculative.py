@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain import measured_acceptance
 from simulator.scheduling.acceptance_table import AcceptanceTable
-from simulator.scheduling.drafters import OF_THE_MODEL, WITHOUT_SLOTS, Method, acceptance_of, notes_of
+from simulator.scheduling.drafters import LOOK_UPS, OF_THE_MODEL, WITHOUT_SLOTS, Method, acceptance_of, notes_of
 
 Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
@@ -38,8 +39,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "unit": "accelerators"}, description=(
         "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram and Medusa, num_tokens for EAGLE, MTP or a draft model; default: by "
-        "method, without a method 0"))] = None
+        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP or a draft model; default: "
+        "by method, without a method 0"))] = None
     disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
         "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
         "last block of a hit is computed again"))] = False
@@ -58,7 +59,7 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "time added to each forward pass of the drafter, one per draft; default: for Medusa the time of reading the "
         "weights of a head"))] = None
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
-        "host time per sequence of a batch; required for n-grams"))] = None
+        "host time per sequence of a batch; required for n-grams and suffixes"))] = None
 
     def __post_init__(self):
         if fault := self._drafter_fault():
@@ -68,14 +69,25 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
         if self.acceptance is None:
             acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
+            if acceptance is None:
+                raise ValueError(f"acceptance: missing; expected a cycle or a table, since drafts by {self.method} are "
+                                 "accepted as often as texts repeat")
             msgspec.structs.force_setattr(self, "acceptance", acceptance)
-        if fault := _fault(self.acceptance, self.num_tokens):
+        if fault := _fault(self.acceptance, self.num_tokens) or self._measured_fault(self.acceptance):
             raise ValueError(f"acceptance: {fault}")
         if fault := self._text_fault():
             raise ValueError(f"by_text: {fault}")
 
+    def _measured_fault(self, table: AcceptanceCycle | AcceptanceTable) -> str:
+        """Return the fault of a measurement of another method, or ""."""
+        name = getattr(table, "measured", None)
+        if name is None or self.method in (None, found := measured_acceptance.method_of(name)):
+            return ""
+        return f'measured: {name} is of method "{found}", found method = "{self.method}"'
+
     def _text_fault(self) -> str:
-        faults = (f"{text.name}: {fault}" for text in self.by_text if (fault := text.acceptance.fault(self.num_tokens)))
+        faults = (f"{text.name}: {fault}" for text in self.by_text if (
+            fault := text.acceptance.fault(self.num_tokens) or self._measured_fault(text.acceptance)))
         named = [(text.label, text.name) for text in self.by_text]
         if twice := next((each for each in named if named.count(each) > 1), None):
             return f"{twice[0]} {twice[1]}: expected once, found {named.count(twice)} times"
@@ -89,9 +101,9 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             return fault
         if method is None:
             return f"{given[0]}: expected none without method" if given else ""
-        if method == "ngram":
+        if method in LOOK_UPS:
             if passes := [key for key in given if key != "drafter_per_sequence_us"]:
-                return f"{passes[0]}: expected none, n-grams are looked up without forward passes"
+                return f"{passes[0]}: expected none, drafts by {method} are looked up without forward passes"
             return "" if given else (
                 "drafter_per_sequence_us: missing; expected a number, since nothing says how long a look-up takes")
         if method == "medusa":
@@ -122,9 +134,15 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     @property
     def notes(self) -> list[str]:
-        """Notes beside the results if the acceptance is a published measurement."""
-        is_measured = self.acceptance == acceptance_of(self.method, self.num_tokens)
-        return notes_of(self.method, self.num_tokens) if is_measured else []
+        """Notes beside the results for each acceptance that is a published measurement."""
+        named = [table.measured for table in self.tables if table.measured is not None]
+        notes = [measured_acceptance.note(name, self.num_tokens) for name in dict.fromkeys(named)]
+        if self.method == "suffix":
+            notes.append(f"speculative: each step verifies {self.num_tokens} drafts: suffix decoding makes fewer where "
+                         "the text so far has no such continuation, and lengths of requests do not say where")
+        elif self.method is not None and self.acceptance == acceptance_of(self.method, self.num_tokens):
+            notes += notes_of(self.method, self.num_tokens)
+        return notes
 
     @property
     def weights(self) -> tuple[float, ...] | None:

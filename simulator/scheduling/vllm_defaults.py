@@ -130,11 +130,13 @@ def _is_async(parameters: VllmParameters, behaviour: VllmBehaviour) -> bool:
     """Return the default of async_scheduling.
 
     vLLM 0.32 schedules asynchronously by default, with pipeline stages or without, but not with drafts of the n-gram
-    proposer, which reserve no slots ahead; 0.33 does with these drafts as well. In 0.10 the option is off by default,
+    proposer, which reserve no slots ahead; 0.33 does with these drafts as well, but not with suffix decoding, which
+    only its older model runner has. In 0.10 the option is off by default,
     and for pooling in all versions.
     Source: vLLM 0.33.0 and 0.32.0, vllm/config/vllm.py, VllmConfig.__post_init__ with its newer model runner, the
     default; 0.10.1, vllm/config/scheduler.py.
     """
-    has_n_grams = parameters.speculative is not None and parameters.speculative.num_lookahead_tokens == 0
+    given = parameters.speculative
+    has_n_grams = given is not None and given.num_lookahead_tokens == 0
     return behaviour.is_async_by_default and parameters.task == "generate" and (
-        behaviour.takes_async_n_grams or not has_n_grams)
+        not has_n_grams or (behaviour.takes_async_n_grams and given.method != "suffix"))

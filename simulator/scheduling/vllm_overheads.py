@@ -15,11 +15,14 @@ from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.roofline.towers import tower_times
-from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share
+from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share, num_modules
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
+MODULES_NOTE = (
+    "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt so few "
+    "tokens before its end and hashes blocks with as many tokens behind them: here chunks end anywhere, and one is")
 
 
 def around(parameters, deployment) -> tuple:
@@ -138,17 +141,18 @@ def _with_drafter(parameters, deployment, model):
         if deployment is None:
             raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
                              "without [model] it cannot be derived")
-        share = layer_share(deployment.model)
+        share = layer_share(deployment.model, given.method)
     forward_us = given.drafter_forward_us
     if given.method == "medusa" and forward_us is None:
         if deployment is None or deployment.accelerator is None:
             raise ValueError("speculative.drafter_forward_us: missing; expected a number, since without [model] and "
                              "[hardware] the time of reading a head is unknown")
         forward_us = head_us(deployment)
+    modules = num_modules(deployment and deployment.model, given.method, given.num_tokens)
     notes = given.notes + _hit_notes(parameters, deployment) + (skip_notes(parameters) if share or forward_us else [])
     drafter = Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0, given.drafter_per_sequence_us or 0.0,
-                      notes)
-    drafter.skips = skips_drafts(parameters)
+                      notes + [MODULES_NOTE.format(modules)] * (modules > 1))
+    drafter.skips, drafter.is_whole = skips_drafts(parameters), modules > 1
     return drafter
 
 

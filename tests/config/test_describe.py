@@ -48,6 +48,7 @@ def test_names_of_a_kind_stand_one_a_line():
     ("workloads", "workload"), ("tables", "table"), ("admission policies", "admission"),
     ("protocols of KV tiers", "kv_tier"), ("descriptions of clients", "client_format"),
     ("results table", "results_table"), ("results_tables", "results_table"),
+    ("acceptance", "acceptance"),
 ])
 def test_kind_is_known_by_its_name_and_title_one_or_many(word, kind):
     assert describe.kind_of(word) == kind

@@ -45,7 +45,8 @@ VIDEOS = ({"count": {"distribution": "uniform", "max": 2}, "clips": [[10.0, 360.
 SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {}, {"acceptance": [0, 2], "num_lookahead_tokens": 1}, {"acceptance": {"distribution": [1.0, 0.5]}},
     {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
-    {"acceptance": {"mean_length": 2.5}}, {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
+    {"acceptance": {"mean_length": 2.5}}, {"acceptance": {"measured": "qwen3-8b/eagle3-redhat/mt-bench"}},
+    {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 PRICE = {"per_gpu_hour": 0.75, "currency": "EUR", "source": "s", "date": "2024-02-29"}

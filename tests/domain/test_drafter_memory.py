@@ -50,6 +50,21 @@ def test_mtp_modules_are_those_of_the_model():
     assert found.kv_bytes_per_token == model.num_mtp_layers * 2 * 576       # a latent of 512 and 64 rotary dimensions
 
 
+@pytest.mark.parametrize(("name", "modules", "heads", "kv_heads", "widths", "beside", "dense"), [
+    ("step-3.7-flash", 3, 96, 8, (128, 128), 2 * 128 + 4096 * 96, 11_264),         # norms of q and k, a gate a head
+    ("mimo-v2-flash", 1, 64, 8, (192, 128), 64, 16_384)])                          # sinks
+def test_modules_of_mimo_and_step_have_a_window_and_a_dense_network(
+        name, modules, heads, kv_heads, widths, beside, dense):
+    # vLLM 0.33.0, mimo_v2_mtp.py and step3p5_mtp.py; queries, keys, values, outputs, network, 5 norms, projection
+    found = of_mtp_modules(deploy(name, weight_dtype="bfloat16"))
+    key, value = widths
+    count = 4096 * ((heads + kv_heads) * key + kv_heads * value + heads * value) + beside
+    count += 3 * 4096 * dense + 5 * 4096 + 2 * 4096**2
+    assert found.weights_bytes == modules * 2 * count
+    assert found.kv_bytes_per_token == modules * 2 * kv_heads * sum(widths)
+    assert {mixer.window for mixer in found.mixers} == {512 if modules == 3 else 128}
+
+
 def test_a_model_without_mtp_modules_is_refused():
     with pytest.raises(ValueError, match=r"llama-3\.1-8b has no MTP modules"):
         of_mtp_modules(deploy("llama-3.1-8b"))

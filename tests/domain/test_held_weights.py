@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simulator.domain.block_shapes import block_faults
 from simulator.domain.facts import load_accelerator, load_model
-from simulator.domain.kernel_padding import expert_padding
+from simulator.domain.kernel_padding import expert_padding, projection_padding
 from simulator.domain.latent_copies import copied_bytes
 from simulator.domain.model_spec import Quantization
 from simulator.domain.rank_weights import rank_weights
@@ -106,3 +106,12 @@ def test_latent_attention_keeps_16_bit_copies_of_a_quantised_up_projection():
     assert copied_bytes(deploy(model, weight_dtype="bfloat16"), range(61)) == 0
     assert copied_bytes(deploy(quantised(model, "compressed-tensors", "int4", 32, 16)), range(61)) == 0     # experts
     assert copied_bytes(deploy(load_model("qwen3-32b-fp8")), range(64)) == 0
+
+
+@pytest.mark.parametrize(("name", "ranks", "rows"), [
+    ("kimi-k3", 1, 0), ("kimi-k3", 4, 8), ("kimi-k3", 8, 4), ("qwen3-8b", 8, 0)])
+def test_input_projections_of_kimi_delta_attention_have_whole_tiles(name, ranks, rows):
+    # 69 layers of 7168: 4 x 96 x 128 / ranks rows, 128 of the gate that forgets, 96 / ranks of updates; at 8 ranks
+    # 6,144 + 128 + 12 = 6,284, and 4 to 6,288 = 393 x 16
+    deployment = on("b200-sxm-180gb", load_model(name), tensor_parallel=ranks)
+    assert projection_padding(deployment, range(deployment.model.num_layers)) == 69 * rows * 7168 * 2

@@ -160,3 +160,14 @@ def test_groups_with_a_drafter_s_layers_are_marked_as_the_engine_knows_them(mark
                      drafter=DrafterMemory(weights_bytes=0.0, kv_bytes_per_token=8.0, num_kv_layers=1))
 
     assert {group.kind for group in plan.layers.groups if group.has_drafter} == expected
+
+
+@pytest.mark.parametrize(("drafter_bytes", "fits"), [(1152, True), (2 * 1152, True), (576, True), (4096, False)])
+def test_pages_of_latent_attention_beside_states_divide_the_largest(drafter_bytes, fits):
+    # Kimi-K3: rows of 576 elements, 1,152 bytes; a head with 8 KV heads of 128 has 4,096 bytes a token
+    drafter = DrafterMemory(weights_bytes=0.0, kv_bytes_per_token=drafter_bytes, num_kv_layers=1)
+    if fits:
+        assert groups_of(load_model("kimi-k3"), drafter=drafter, tensor_parallel=8).layers.groups
+        return
+    with pytest.raises(ValueError, match=r"latent attention has .* bytes, which do not divide the largest of other"):
+        groups_of(load_model("kimi-k3"), drafter=drafter, tensor_parallel=8)

@@ -62,3 +62,16 @@ def test_own_file_that_is_missed_is_named_with_file_and_key(tmp_path, kind, name
     given = {("hardware", "name"): "h100-sxm-80gb", ("model", "name"): "llama-3.1-8b"} | {KEYS[kind]: name}
     (fault,) = faults_of(path, given)
     assert fault.startswith(f"{path}: {'.'.join(KEYS[kind])}: " + told.format(tmp_path, tmp_path))
+
+
+@pytest.mark.parametrize(("hub_id", "told"), [
+    ("Qwen/Qwen2.5-7B-Instruct", 'of its shape is name = "qwen2.5-7b"; its longest text may differ'),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", 'of its shape is name = "qwen3-235b-a22b" with dtype = "fp8_block"; '),
+    ("nvidia/DeepSeek-R1-NVFP4", 'of its shape is name = "deepseek-r1" with dtype = "nvfp4"; '),
+    ("Qwen/Qwen3-32B-AWQ", 'of its shape is name = "qwen3-32b" with dtype = "awq"; '),
+    ("Qwen/Qwen3-Coder-999B-Instruct", "did you mean Qwen/")])
+def test_a_variant_of_a_model_on_the_hub_is_named_with_its_format(hub_id, told):
+    with pytest.raises(InputErrors) as caught:
+        facts.load_model(hub_id)
+    (fault,) = caught.value.faults
+    assert fault.startswith(f'no model "{hub_id}" in models/; {told}')

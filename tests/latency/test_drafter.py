@@ -10,7 +10,7 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.latency.linear import Linear
 from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.drafter import Drafter
-from simulator.scheduling.drafters import METHODS, acceptance_of, layer_share
+from simulator.scheduling.drafters import METHODS, acceptance_of, layer_share, num_modules
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_overheads import around
@@ -113,6 +113,35 @@ def test_a_look_up_takes_host_time_alone():
     assert drafter.drafting_us([(20, 0)], [100, 200], 6) == pytest.approx(3 * 4.0)
 
 
+def test_modules_that_draft_in_turn_compute_all_tokens_each():
+    chain, turns = (Drafter(linear(), 3, 0.5, 0.0, 0.0) for _ in range(2))
+    turns.is_whole = True
+    batch = [(20, 0)], [100, 200], 4
+    alone = us(linear(), *batch)
+    assert turns.drafting_us(*batch) == pytest.approx(3 * 0.5 * alone)
+    assert chain.drafting_us(*batch) < turns.drafting_us(*batch)
+
+
+@pytest.mark.parametrize(("name", "drafts", "modules"), [
+    ("step-3.7-flash", 1, 1), ("step-3.7-flash", 2, 2), ("step-3.7-flash", 3, 3), ("step-3.7-flash", 6, 3),
+    ("deepseek-v3", 5, 1), ("llama-3.1-8b", 5, 1)])
+def test_as_many_modules_draft_in_turn_as_there_are_drafts_for(name, drafts, modules):
+    assert num_modules(load_model(name), "mtp", drafts) == modules
+    assert num_modules(load_model(name), "eagle", drafts) == 1
+
+
+def test_drafts_that_no_turn_of_modules_ends_are_refused():
+    with pytest.raises(ValueError, match=r"num_tokens: expected at most 3, or a multiple, found 4: step-3\.7-flash"):
+        num_modules(load_model("step-3.7-flash"), "mtp", 4)
+
+
+def test_the_share_of_a_dense_module_beside_experts_is_small():
+    # MiMo-V2-Flash: a module has no experts, the last layer has 256; shares of 309e9 weights
+    module, head = (layer_share(load_model("mimo-v2-flash"), method) for method in ("mtp", "eagle"))
+    assert module == pytest.approx(0.94e9 / 309e9, rel=0.1)
+    assert head > 7 * module
+
+
 def test_the_last_stage_drafts():
     model = linear()
     model.set_stages([3, 1])
@@ -203,7 +232,7 @@ def test_a_layer_of_the_model_drafts(load):
     experiment = load(num_tokens=2, method="mtp")
     site = Site(experiment).check()
     model = latency_model(site)
-    share = layer_share(site.deployment.model)
+    share = layer_share(site.deployment.model, "mtp")
     assert 1 / 61 < share < 2 / 61          # a layer and the head, of 61 layers
     assert model.drafting_us([], [100] * 4, 3) == pytest.approx(share * (
         us(model.model, [], [100] * 4, 3) + us(model.model, [], [100] * 4)))

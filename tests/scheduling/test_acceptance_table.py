@@ -56,7 +56,7 @@ def test_the_rate_of_a_mean_length():
 
 
 @pytest.mark.parametrize(("table", "num_tokens", "message"), [
-    ({}, 3, "expected one of distribution, rates, per_position, mean_length, found none"),
+    ({}, 3, "expected one of distribution, rates, per_position, mean_length, measured, found none"),
     ({"rates": [0.5], "mean_length": 2.0}, 3, "found rates and mean_length"),
     ({"per_position": [0.5, 0.6]}, 3, "expected shares that do not rise, found"),
     ({"mean_length": 4.5}, 3, "mean_length: expected at most 1 . num_tokens = 4, found 4.5"),

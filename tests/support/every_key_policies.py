@@ -166,6 +166,8 @@ SCHEDULERS = {
             "rates": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
             "per_position": acts([0.2], [0.9, 0.8], engine__speculative={"num_tokens": 3}),
             "mean_length": acts(1.1, 3.5, engine__speculative={"num_tokens": 3}),
+            "measured": acts("qwen3-8b/eagle3-redhat/mt-bench", "llama-4-maverick/eagle3-nvidia/gsm8k",
+                             engine__speculative={"num_tokens": 3}),
             "length_std": acts(0.0, 0.9, engine__speculative={"num_tokens": 3, "acceptance": {"rates": [0.6]}})}),
         "speculative.by_text[].label": refuses("slo_class", "no request has slo_class", **by_text(name="t0")),
         "speculative.by_text[].name": acts("t0", "t1", **by_text(label="tenant")),
@@ -174,6 +176,8 @@ SCHEDULERS = {
             "rates": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="t0", acceptance={})),
             "per_position": acts([0.2], [0.9, 0.8], **by_text(label="tenant", name="t0", acceptance={})),
             "mean_length": acts(1.1, 3.5, **by_text(label="tenant", name="t0", acceptance={})),
+            "measured": acts("qwen3-8b/eagle3-redhat/mt-bench", "llama-4-maverick/eagle3-nvidia/gsm8k",
+                             **by_text(label="tenant", name="t0", acceptance={})),
             "length_std": acts(0.0, 0.9, **by_text(label="tenant", name="t0"))})}),
     **of("scheduler:sglang", {
         "max_running_requests": acts(1, 4, **SGLANG), "max_queued_requests": acts(1, 100, **SGLANG),

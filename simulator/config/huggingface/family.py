@@ -50,5 +50,6 @@ class Family(NamedTuple):
     activation_weights: int = 0                 # learned numbers of the activation, as of xIELU
     experts: Experts | None = None
     num_mtp_layers: Number = MTP
+    mtp_layer: str = "last"                     # as in ModelSpec
     modules: Mapping[str, tuple[str, ...]] = MappingProxyType({})   # of parts, where names of several families mislead
     refused: tuple[str, ...] = ()               # keys of unsupported structures, refused unless 0, false or null

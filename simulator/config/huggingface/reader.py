@@ -146,6 +146,7 @@ def _model(keys: Keys, family: Family) -> dict:
         "has_head": family.has_head,
         "pooler_parameters": width * (width + 1) * family.has_pooler,
         "num_mtp_layers": keys.number(family.num_mtp_layers),
+        "mtp_layer": family.mtp_layer,
     } | vision_fields(keys) | assembled(keys, family, num_layers)
     return fields
 

@@ -54,7 +54,7 @@ HUNYUAN_MOE = LLAMA._replace(
 EXAONE_MOE = Family(qk_norm="head", experts=Experts(num_shared=SHARED, router_bias=True, groups=GROUPS,
                                                    first_dense=Key(FIRST_DENSE, 1, least=0)))
 STEP = Family(
-    layout=layers.step, qk_norm="head", head_gate=Key("use_head_wise_attn_gate", False),
+    layout=layers.step, qk_norm="head", head_gate=Key("use_head_wise_attn_gate", False), mtp_layer="windowed_dense",
     experts=Experts(Key("moe_num_experts"), shared_size=Key("share_expert_dim", 0, least=0),
                     router_bias=Key("use_moe_router_bias", True)))
 

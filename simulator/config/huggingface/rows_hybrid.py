@@ -53,7 +53,7 @@ NEMOTRON_H = Family(
                     shared_size=Key("moe_shared_expert_intermediate_size", 0, least=0)),
 )
 MIMO_V2 = Family(
-    with_value_head_dim, layout=layers.mimo, qkv_bias=BIAS,
+    with_value_head_dim, layout=layers.mimo, qkv_bias=BIAS, mtp_layer="windowed_dense",
     experts=Experts(Key("n_routed_experts"), router_bias=True, num_shared=Key("n_shared_experts", 0, least=0),
                     groups=GROUPS))
 DEEPSEEK_V4 = Family(compressed, layout=layouts.ratios, mlp_size=Key("moe_intermediate_size"),

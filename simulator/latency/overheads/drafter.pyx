@@ -35,6 +35,7 @@ cdef class Drafter(EngineOverhead):
     cdef LatencyModel _drafter          # None: a share of the target's time
     cdef int32_t _drafts
     cdef public bint skips              # nothing is drafted in an iteration in which no sequence samples a token
+    cdef public bint is_whole           # each draft computes all tokens of the batch, not the first one alone
     cdef double _share, _forward_ns, _sequence_ns
     cdef list _notes
 
@@ -86,7 +87,9 @@ cdef class Drafter(EngineOverhead):
             pass_of.decode_tokens += shape.num_decodes
             pass_of.context_tokens += shape.num_decodes
         ns = model.batch_ns(&pass_of)
-        if self._drafts > 1:
+        if self.is_whole:
+            ns *= self._drafts
+        elif self._drafts > 1:
             # after a prompt the drafter reads the context of the sequence, as for a decoding sequence
             pass_of.num_decodes, pass_of.num_chunks = shape.num_sequences, 0
             pass_of.num_samples = pass_of.decode_tokens = shape.num_sequences

@@ -10,9 +10,9 @@ import tomli
 from simulator.config.huggingface.formats import kv_cache_dtype, stated_method, stated_table, unnested
 from simulator.config.huggingface.reader import read_config
 from simulator.domain.facts import hub_ids, load_model, names, shipped
+from simulator.domain.hub_names import Format, bare, format_of, plain
 from simulator.domain.model_spec import ModelSpec
 from simulator.errors import InputErrors, did_you_mean
-from simulator.server_line.facts.hub_names import Format, bare, format_of, plain
 
 BIDIRECTIONAL = ("gemma3", "gemma4")                # model types of which image tokens see each other
 KV_ALGORITHMS = {"fp8": "FP8", "fp4": "NVFP4"}      # ModelOpt's names of formats of the KV cache

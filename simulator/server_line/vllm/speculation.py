@@ -17,6 +17,7 @@ MTP_NAMES = {f"{family}_mtp" for family in (
     "deepseek", "mimo", "glm4_moe", "ernie", "qwen3_next", "qwen3_5", "longcat_flash", "mtp", "exaone_moe", "pangu",
     "step3p5", "nemotron_h")}
 HASH_KEYS = ("disable_eagle_block_drop", "disable_lookahead_block_hashes")
+TREE_DEPTH = 24             # of suffix decoding: most drafts of a step, if not given
 ASYNC = {*HEADS, "ngram_gpu", "draft_model"}
 
 
@@ -36,12 +37,16 @@ def resolve_speculation(work: Work, checkpoint: Checkpoint) -> None:
         model = _model_of(method, asked, work)
     method = _found(method, str(model), checkpoint)
     tokens = asked.get("num_speculative_tokens")
-    if tokens is None and method == "mtp":
-        tokens = checkpoint.num_mtp_layers
+    if tokens is None:
+        depth = asked.get("suffix_decoding_max_tree_depth", TREE_DEPTH)
+        tokens = {"mtp": checkpoint.num_mtp_layers, "suffix": depth}.get(method)
     if tokens is None:
         raise Refused("config", "no number of drafts", "num_speculative_tokens is missing")
     if tokens <= 0:
         raise Refused("config", "bad number", f"num_speculative_tokens {tokens}: expected 1 or more")
+    if method == "mtp" and (modules := checkpoint.num_mtp_layers) < tokens and tokens % modules:
+        raise Refused("config", "bad number", f"num_speculative_tokens {tokens}: expected a multiple of {modules}, the "
+                      "model's MTP modules")
     most, least = _lookup(asked) if method in LOOKUPS else (0, 0)
     for key, value in {"method": method, "num_speculative_tokens": tokens, "model": model, "prompt_lookup_max": most,
                        "prompt_lookup_min": least, "draft_tensor_parallel_size": _tensor(asked, method, work),

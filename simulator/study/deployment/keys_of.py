@@ -2,6 +2,7 @@
 import re
 from typing import Any, NamedTuple
 
+from simulator.domain.measured_acceptance import published
 from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -229,14 +230,16 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
     flags = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
     if drafts is None:
         return
-    if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram"):
+    if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"):
         keyed.left.update({flag: f"drafts by {drafts['method']}" for flag in flags if flag in answer.given})
         return
     keyed.keys["engine.speculative.method"] = (drafts["method"], "given: --speculative-config")
     keyed.keys["engine.speculative.num_tokens"] = (drafts["num_speculative_tokens"], "given: --speculative-config")
-    if drafts["method"] == "ngram":
+    if drafts["method"] in ("ngram", "suffix"):
         keyed.keys["engine.speculative.drafter_per_sequence_us"] = (0.0, "not known: host time of the look-up")
         keyed.keys["engine.speculative.acceptance.mean_length"] = (1.0, "not known: depends on the texts")
+    elif (measured := published(checkpoint.model or "", drafts["method"], str(drafts["model"]))) is not None:
+        keyed.keys["engine.speculative.acceptance.measured"] = (measured, "published: depends on the texts")
     for flag in flags:
         _take(keyed, answer, flag, "engine.speculative")
     for key in HASH_KEYS:
