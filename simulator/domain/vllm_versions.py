@@ -84,6 +84,8 @@ class VllmBehaviour(NamedTuple):
 # Keys that not each version has a flag for.
 FLAGS = frozenset({
     "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
+    "engine.max_num_queued_reqs", "engine.max_num_queued_tokens",
+    "engine.prefill_schedule_interval",
     "engine.kv_cache_memory_bytes", "engine.language_model_only", "engine.scheduler_reserve_full_isl",
     "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
@@ -112,7 +114,8 @@ VERSIONS = {
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
-        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes"},
+        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes",
+                       "engine.prefill_schedule_interval"},       # it has them for data-parallel ranks alone
         gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
         images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,

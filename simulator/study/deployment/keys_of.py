@@ -43,6 +43,7 @@ PLACES_OF_VLLM = {
 USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology.decode_context_parallel": 1,
          "topology.prefill_context_parallel": 1, "topology.cp_kv_cache_interleave_size": 1,
          "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
+         "engine.prefill_schedule_interval": 1,
          "engine.task": "generate",
          "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
          "engine.scheduler_recv_interval": 1, "engine.batch_wait_timeout_iters": 0,
@@ -161,7 +162,22 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
     _say_drafts(keyed, answer, checkpoint)
     if checkpoint.is_multimodal:
         _say_items(keyed, answer)
+    _say_interval(keyed, answer, checkpoint)
     _say_others(keyed, answer)
+
+
+def _say_interval(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
+    """Take the interval between prompts: ranks in lock step have their own; a version may have no other."""
+    key, name = "engine.prefill_schedule_interval", "prefill_schedule_interval"
+    version = keyed.keys["engine.vllm_version"][0]
+    if name not in answer.given or key not in keyed.keys:
+        return
+    if _value(answer, "parallel.data_parallel_size") > 1 and checkpoint.num_experts > 0:
+        keyed.taken[name] = f"engine.data_parallel.{name}"
+        keyed.keys[keyed.taken[name]] = keyed.keys.pop(key)
+    elif key not in VERSIONS[version].flags:
+        del keyed.keys[key], keyed.taken[name]
+        keyed.idle.add(name)
 
 
 def _say_items(keyed: Keyed, answer: Answer) -> None:
@@ -273,10 +289,10 @@ def _say_others(keyed: Keyed, answer: Answer) -> None:
             keyed.taken.pop("kv_transfer_config", None)
     if transfer and transfer.get("kv_connector") in ("NixlConnector", "MooncakeConnector"):
         _take(keyed, answer, "kv_transfer_config", "kv_transfer.protocol")
-    interval = _value(answer, "scheduler.prefill_schedule_interval")
-    if interval > 1 and _value(answer, "parallel.data_parallel_size") > 1:
-        keyed.keys["engine.data_parallel.prefill_schedule_interval"] = (interval, "given")
-        _take(keyed, answer, "prefill_schedule_interval", "engine.data_parallel.prefill_schedule_interval")
+    servers = answer.given.get("api_server_count")
+    if servers and "max_num_queued_tokens" in answer.given:         # each counts its own prompts
+        keyed.keys["latency.host.api_server_count"] = (servers, "given: --api-server-count")
+        _take(keyed, answer, "api_server_count", "latency.host.api_server_count")
     if _value(answer, "parallel.data_parallel_hybrid_lb"):
         keyed.keys["engine.data_parallel.load_balancing"] = ("hybrid", "given")
         _take(keyed, answer, "data_parallel_hybrid_lb", "engine.data_parallel.load_balancing")
