@@ -47,7 +47,7 @@ class VllmBehaviour(NamedTuple):
     holds_prompts_alone: Annotated[bool, "prefill_schedule_interval also holds for an engine without ranks"]
     passes_over_items: Annotated[bool, "requests with a first image that does not fit are overtaken"]
     cuts_at_items: Annotated[bool, "disable_chunked_mm_input: a chunk that begins at an image waits for all of it"]
-    skips_drafts: Annotated[bool, "EAGLE, MTP, draft models: none where no sequence of a batch samples a token"]
+    skips_drafts: Annotated[bool, "EAGLE, MTP, draft models: no drafts where no sequence of a batch can verify them"]
     # ---- KV cache, encoders
     appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
