@@ -99,7 +99,7 @@ def drafter_memory(site) -> DrafterMemory | None:
 
 
 def why_no_modules(given, model: ModelSpec | None) -> str:
-    """Return why a model cannot draft for itself, also where its blocks are given, or "".
+    """Return why a model cannot draft for itself, or "".
 
     Source: vLLM 0.33.0, vllm/config/speculative.py, where the method of a checkpoint without modules is unsupported.
     """

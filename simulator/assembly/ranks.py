@@ -63,7 +63,7 @@ def ranks_per_choice(pool, per_node: int) -> int:
 
 
 def queue_limits(pool, per_node: int) -> tuple[int | None, ...]:
-    """Return the limits of an API server on its requests and on the tokens of their prompts; (): it has none.
+    """Return the limits of an API server on requests and prompt tokens; (): none.
 
     per_node : as of `ranks_per_choice`.
 
