@@ -124,7 +124,8 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
-        keeps_journeys=has_a_gate(experiment.cluster), adds_up=experiment.output.vidur_csv, parts=prepared.parts)
+        keeps_journeys=has_a_gate(experiment.cluster) or any(pool.queue_limits for pool in prepared.pools),
+        adds_up=experiment.output.vidur_csv, parts=prepared.parts)
     for part in prepared.parts:
         plan = part.plan(plan, sink)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)

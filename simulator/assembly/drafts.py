@@ -82,8 +82,9 @@ def drafter_memory(site) -> DrafterMemory | None:
     if given.method == "draft_model" and draft is None:
         raise InputErrors([KeyFault(f"{KEY}.model: missing; expected the draft model, whose weights and KV the memory "
                                     "plan counts, or engine.num_gpu_blocks")])
-    has_modules = given.method != "mtp" or target.model.num_mtp_layers > 0
-    if has_modules and (why := why_not_beside(target)):
+    if why := why_no_modules(given, target.model):
+        raise InputErrors([KeyFault(f"{KEY}.method: {why}")])
+    if why := why_not_beside(target):
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
                                     f'({KEY}.method = "{given.method}") beside it is not supported')])
     try:
@@ -104,6 +105,17 @@ def unpriced_notes(site) -> tuple[str, ...]:
     """
     given = site.scheduler_facts.speculative
     return tuple(given.notes) if given is not None and given.method is None else ()
+
+
+def why_no_modules(given, model: ModelSpec | None) -> str:
+    """Return why a model cannot draft for itself, or "".
+
+    Source: vLLM 0.33.0, vllm/config/speculative.py, where the method of a checkpoint without modules is unsupported.
+    """
+    if given is None or given.method != "mtp" or model is None or model.num_mtp_layers > 0:
+        return ""
+    return (f"{model.name} has no MTP modules: its file has num_mtp_layers = 0; expected another method: vLLM does "
+            "not start")
 
 
 def why_not_beside(target: Deployment) -> str:
@@ -127,7 +139,7 @@ def with_draft_model(site, model, make: Callable):
         The backend cannot price the draft model.
     """
     from simulator.latency.overheads.drafter import Drafter  # imported only when needed, as the next
-    from simulator.scheduling.vllm_overheads import skip_notes, skips_drafts
+    from simulator.scheduling.vllm_overheads import skips_drafts
 
     parameters, given, drafter = site.pool.engine.parameters, site.scheduler_facts.speculative, None
     if given.drafter_share is None and site.backend.prices_any_model:
@@ -136,6 +148,6 @@ def with_draft_model(site, model, make: Callable):
         except InputErrors as errors:
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
     found = Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
-                    given.drafter_per_sequence_us or 0.0, given.notes + skip_notes(parameters), drafter)
+                    given.drafter_per_sequence_us or 0.0, given.notes, drafter)
     found.skips = skips_drafts(parameters)
     return found

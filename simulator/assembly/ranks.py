@@ -62,6 +62,28 @@ def ranks_per_choice(pool, per_node: int) -> int:
     return ranks if mode == "internal" else 1
 
 
+def queue_limits(pool, per_node: int) -> tuple[int | None, ...]:
+    """Return the limits of an API server on requests and prompt tokens; (): none.
+
+    per_node : as of `ranks_per_choice`.
+
+    Raises
+    ------
+    InputErrors
+        Several API servers count the tokens, each of its own requests: vLLM shares the number of requests alone.
+        Source: vLLM 0.33.0, vllm/v1/engine/admission_control.py, SharedAdmissionStats.
+    """
+    requests, tokens = (getattr(pool.engine.parameters, name, None)
+                        for name in ("max_num_queued_reqs", "max_num_queued_tokens"))
+    servers = pool.latency.host.api_server_count or ranks_per_choice(pool, per_node)
+    if tokens is not None and servers > 1:
+        raise InputErrors([KeyFault(
+            f"engine.max_num_queued_tokens: expected none with {servers} API servers, found {tokens}: each counts the "
+            "prompts that it has itself, and the choice of an API server is not modelled; give "
+            "latency.host.api_server_count = 1, or max_num_queued_reqs, which they count together")])
+    return () if requests is tokens is None else (requests, tokens)
+
+
 def rank_front(experiment: Experiment) -> RankFront | None:
     """Return the router of requests to the ranks of a replica; None: none is needed.
 

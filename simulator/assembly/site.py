@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.context import block_tokens
-from simulator.assembly.drafts import draft_deployment, drafter_memory
+from simulator.assembly.drafts import draft_deployment, drafter_memory, why_no_modules
 from simulator.assembly.experts import exchanging
 from simulator.assembly.memory_notes import excess_notes
 from simulator.assembly.pooling import is_pooling
@@ -347,6 +347,8 @@ class Site:
         if faults := list(self.scheduler.layer_faults(engine.parameters, layers, engine.enable_prefix_caching)):
             raise InputErrors([KeyFault(f"{self.prefix}engine.{key}: {message}") for key, message in faults])
         _ = self.memory
+        if why := why_no_modules(self.scheduler_facts.speculative, self.model):
+            raise InputErrors([KeyFault(f"{self.prefix}engine.speculative.method: {why}")])
         self._check_given_blocks()
         self._check_encoder()
         return self

@@ -24,6 +24,8 @@ def _graphs(place: Place) -> str | None:
 
 
 # [engine]
+QUEUED_REQS = Feature("limits of API servers on requests", "engine.max_num_queued_reqs")
+QUEUED_TOKENS = Feature("limits of API servers on prompt tokens", "engine.max_num_queued_tokens")
 INTERVAL = Feature("intervals between prompts", "engine.prefill_schedule_interval", 1)
 RECV_INTERVAL = Feature("passes of SGLang that read no requests", "engine.scheduler_recv_interval", 1)
 BATCH_WAIT = Feature("prompts of TensorRT-LLM that wait for others", "engine.batch_wait_timeout_iters", 0)

@@ -35,6 +35,7 @@ cdef struct BatchShape:                 # sums over the batch; kept incrementall
     int32_t pad_tokens                  # rows without a token that are computed, too, attention aside: padding to the
                                         # size of a CUDA graph
     int8_t graph                        # the Graph that executes it
+    int8_t wastes_drafts                # no sequence can verify drafts that are computed after it
     # Work of engine features around the iteration, 0 without the feature: see simulator/latency/overheads.
     int32_t num_masks                   # rows of logits that a grammar restricts
     int32_t num_adapters                # LoRA adapters, each counted once
@@ -53,6 +54,7 @@ cdef inline void clear_shape(BatchShape* shape) noexcept nogil:
     shape.prefill_context_tokens = shape.prefill_token_pairs = shape.encoder_tokens = 0
     shape.chunks = NULL
     shape.graph = UNSETTLED
+    shape.wastes_drafts = False
     shape.pad_tokens = shape.num_masks = shape.num_adapters = shape.largest_rank = 0
     shape.num_loads = shape.num_reads = 0
     shape.below_longest_tokens = shape.above_shortest_tokens = 0

@@ -8,7 +8,8 @@ STATUS_NAMES = ("pending", "waiting", "running", "completed", "rejected", "dropp
                 "not_sent")
 PENDING, WAITING, RUNNING, COMPLETED, REJECTED, DROPPED, TIMED_OUT, FAILED, NOT_SENT = range(9)
 
-CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost", "kv_load_failed")
+CAUSE_NAMES = ("", "admission", "queue_full", "shed", "expired", "recalled", "no_replica", "lost", "kv_load_failed",
+               "max_num_queued_reqs", "max_num_queued_tokens")
 
 # Why an output ended: vLLM's FinishReason (vllm/v1/engine/__init__.py: stop, length, abort, error), and reasons that
 # vLLM does not distinguish: it says length for max_model_len too.

@@ -47,7 +47,7 @@ class VllmBehaviour(NamedTuple):
     holds_prompts_alone: Annotated[bool, "prefill_schedule_interval also holds for an engine without ranks"]
     passes_over_items: Annotated[bool, "requests with a first image that does not fit are overtaken"]
     cuts_at_items: Annotated[bool, "disable_chunked_mm_input: a chunk that begins at an image waits for all of it"]
-    skips_drafts: Annotated[bool, "EAGLE, MTP, draft models: none where no sequence of a batch samples a token"]
+    skips_drafts: Annotated[bool, "EAGLE, MTP, draft models: no drafts where no sequence of a batch can verify them"]
     # ---- KV cache, encoders
     appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
@@ -85,6 +85,8 @@ class VllmBehaviour(NamedTuple):
 # Keys that not each version has a flag for.
 FLAGS = frozenset({
     "engine.max_num_scheduled_tokens", "engine.max_num_active_seqs", "engine.watermark",
+    "engine.max_num_queued_reqs", "engine.max_num_queued_tokens",
+    "engine.prefill_schedule_interval",
     "engine.kv_cache_memory_bytes", "engine.language_model_only", "engine.scheduler_reserve_full_isl",
     "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
@@ -114,7 +116,8 @@ VERSIONS = {
     "0.32": VllmBehaviour(
         release="0.32.0", facts_of="", is_async_by_default=True, takes_async_n_grams=False, takes_async_stages=True,
         reserves_full_text=True,
-        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes"},
+        flags=FLAGS - {"engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes",
+                       "engine.prefill_schedule_interval"},       # it has them for data-parallel ranks alone
         gpu_memory_utilization=0.92, knows_largest_cards=True, gb10_is_small=False,
         images_on_flash=False, forces_latent_blocks=False, cuts_default_batch=True,
         adapts_threshold=True, cuts_lone_prompts=False, skips_long_prompts=False,

@@ -29,6 +29,7 @@ from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
 from simulator.routing.base import PoolLabel, RoutingContext
 from simulator.scheduling.contract import KVPlan, ReplicaContext, SchedulerFacts
+from simulator.signals.queue_limits import QueueLimits
 
 REQUESTS_BETWEEN_LOOKS = 1.5        # per replica; with at least that many, lagging replicas pay off
 INFER_TYPES = {"both": 0, "prefill": 1, "decode": 2}        # domain/replica_state.pxd
@@ -137,7 +138,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     source = Trace(workload) if workload.script is None else Scripted(
         workload, hooks.recorder, gates[0].last_tokens)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
-               or any(pool.is_in_lock_step for pool in plan.pools))
+               or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
         is_watched = coupled or operations or plan.tracer or hooks.observer
         fleet.couple(may_lag=not is_watched and all(
@@ -160,13 +161,14 @@ def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> lis
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
     """Add the processes that requests share in front of each replica, or of the ranks that it chooses among."""
-    first = 0
+    first, requests = 0, fleet.workload.requests
+    visits = np.zeros(len(requests), np.int32)
     for pool in plan.pools:
         host, ranks = pool.host, pool.ranks_per_choice
-        if host.front_end_us + host.front_end_per_prompt_token_us > 0:
+        if pool.queue_limits or host.front_end_us + host.front_end_per_prompt_token_us > 0:
             for index in range(first, first + pool.places, ranks):
-                fleet.share_front_end(index, ranks, host.api_server_count or ranks, host.front_end_us,
-                                      host.front_end_per_prompt_token_us)
+                limits = QueueLimits(requests, visits, pool.queue_limits, index, ranks) if pool.queue_limits else None
+                fleet.share_front_end(index, ranks, host.api_server_count or ranks, host, limits)
         first += pool.places
 
 

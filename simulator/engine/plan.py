@@ -40,6 +40,7 @@ class Pool(msgspec.Struct, frozen=True):
     item_ns : called with Items, returns the time of encoding each in ns, float64 (items,); None: no prices of their
         own.
     context_range : prompt tokens for which the pool is meant, [least, most]; empty: any number.
+    queue_limits : of the API server before `ranks_per_choice` ranks, as of signals.queue_limits; (): it has none.
     notes : remarks on prices for a reader of the results, beside those of `latency`.
     """
 
@@ -69,6 +70,7 @@ class Pool(msgspec.Struct, frozen=True):
     layer_groups: LayerGroups | None = None
     item_ns: Callable | None = None
     context_range: tuple[int, ...] = ()
+    queue_limits: tuple[int | None, ...] = ()
     notes: tuple[str, ...] = ()
 
     def priced(self, items: Items | None) -> Items | None:

@@ -1,6 +1,6 @@
 """Data-parallel ranks: their common clock, and the router among the ranks of a replica."""
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import msgspec
@@ -54,8 +54,12 @@ def router_of(entries: Sequence, context: RoutingContext, fleet: Fleet, plan: Cl
     ranks = front.ranks
     reports = LiveView(len(entries), [fleet.replicas[entry.replica] for entry in entries], fleet.shared,
                        (ranks.snapshot_interval_ns, 0))
-    return ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
-                      context), reports
+    both = ranks.both((sizes, (front.router, front.router_parameters), (ranks.router, ranks.parameters), reports),
+                      context)
+    limits = [fleet.limits_of(entries[first].replica) for first in accumulate(sizes[:-1], initial=0)]
+    if any(limits):
+        both.heed(limits)
+    return both, reports
 
 
 def _choices(entries: Sequence, pools: tuple[Pool, ...]) -> list[int]:

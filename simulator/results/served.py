@@ -13,7 +13,9 @@ CAUSES = {                      # causes of the gateway, records.CAUSE_NAMES, in
     "admission": "by the admission policy", "queue_full": "since the queue of the gateway was full",
     "shed": "since others had more right to its queue", "expired": "since they had waited too long there",
     "recalled": "taken back by the gateway", "no_replica": "since no replica could take them",
-    "lost": "since a replica was lost", "kv_load_failed": "since their KV could not be loaded"}
+    "lost": "since a replica was lost", "kv_load_failed": "since their KV could not be loaded",
+    "max_num_queued_reqs": "by their API server, which had max_num_queued_reqs requests in hand",
+    "max_num_queued_tokens": "by their API server, which had prompts of max_num_queued_tokens in hand"}
 NAMES = {"rejected": "rejected", "dropped": "dropped by the engine", "timed_out": "timed out", "failed": "failed"}
 
 
@@ -85,6 +87,8 @@ def _turned_away(run: Run, status: int) -> np.ndarray:
     """Return a mask of requests that a replica refused, on arrival or later for their length, bool (n,)."""
     requests, replica = run.workload.requests, run.workload.requests["replica"]
     refused = (requests["status"] == status) & (replica >= 0)
+    if run.journeys is not None:        # those with a cause have reached no replica
+        refused &= run.journeys["cause"][:len(refused)] == records.CAUSE_NAMES.index("")
     if status != records.REJECTED or not run.limits or not refused.any():
         return refused & (requests["enqueued_ns"] < 0)
     shortest = np.array([min((limit for limit, _ in rejects if limit >= 0), default=MOST_TOKENS)

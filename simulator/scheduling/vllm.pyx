@@ -79,6 +79,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef bint _samples                  # a place behind the text is kept for the sampled token; not for pooling
     cdef int32_t _num_drafts            # per step; 0: no speculation
+    cdef bint _skips_drafts             # 0.33: none are computed that no sequence can verify
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
     cdef bint _queue_may_turn           # a blocked request may be admitted later, while members go on: see `repeats`
@@ -196,6 +197,7 @@ cdef class Vllm(EncodingScheduler):
         self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
         self._lookahead_at_admission = self._lookahead if behaviour.looks_ahead_at_admission else 0
         self._pads_admissions, self._notes_turns = behaviour.pads_admissions, True
+        self._skips_drafts = behaviour.skips_drafts
         self._draft_slots = 1 + self._num_drafts + self._lookahead
         self._draft_blocks = sum(blocks_for(self._draft_slots, size) for size in (
             [group.block_size for group in (<GroupTables>self.kv).layers.groups if group.kind != "linear_attention"]
@@ -354,6 +356,8 @@ cdef class Vllm(EncodingScheduler):
         elif batch.num_preempted == 0 and not self._holds_now:
             self._has_no_room = self.num_waiting() > 0 if self._passed_over == NULL else self._leaves_any()
         self.close(batch, self._num_drafts if self._is_async else -1)
+        if self._skips_drafts and batch.num_members == 0:       # a member's turn never reaches its last token
+            batch.shape.wastes_drafts = self._wastes_drafts(batch)
         if self._has_extras:
             self._end_extras(batch)
         return 0
@@ -419,6 +423,23 @@ cdef class Vllm(EncodingScheduler):
             if not batch.entries[i].is_partial and sequence.num_tokens + 1 < longest:
                 return True
         return batch.shape.num_decodes > 0
+
+    cdef bint _wastes_drafts(self, const Batch* batch) noexcept nogil:
+        """Return whether each sequence is in its prompt, or ends with this batch and those in flight for sure.
+
+        Source: vLLM 0.33.0, vllm/v1/core/sched/scheduler.py, _drafts_unused. A sequence that the batch preempts counts
+        there, if it was scheduled before.
+        """
+        cdef const Sequence* sequence
+        cdef int64_t least
+        cdef int32_t i
+        for i in range(batch.num_entries):
+            sequence = &self._sequences[batch.entries[i].slot]
+            least = sequence.num_tokens + 1 + (sequence.num_placeholders > 1 + batch.entries[i].drafts)
+            if sequence.is_member or not batch.entries[i].is_partial and least < min(
+                    sequence.prompt_tokens + <int64_t>self._demands[sequence.row].max_tokens, self._max_model_len):
+                return False
+        return True
 
     cdef int64_t _chunk_limit(self) noexcept nogil:
         cdef int64_t count

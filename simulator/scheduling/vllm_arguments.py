@@ -23,6 +23,7 @@ from simulator.scheduling.vllm_tables import (
 )
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+QueueLimit = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Retention = Annotated[int, Meta(ge=0, le=2**31 - 1)] | Literal["dense"]
 
 
@@ -44,6 +45,13 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "token budget of an iteration; default max_num_batched_tokens"))] = None
     max_num_active_seqs: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "number of running sequences at which admission stops; default max_num_seqs"))] = None
+    max_num_queued_reqs: Annotated[QueueLimit | None, Meta(extra={"unit": "requests"}, description=(
+        "unfinished requests of an API server, over all ranks behind it, waiting or running; a request beyond them is "
+        "refused (HTTP 503); default: no limit; from vllm_version 0.32 on"))] = None
+    max_num_queued_tokens: Annotated[QueueLimit | None, Meta(extra={"unit": "tokens"}, description=(
+        "prompt tokens of the unfinished requests of an API server that have no output yet, over all ranks behind it, "
+        "from which on it refuses requests (HTTP 503); whole prompts count until the first token; default: no limit; "
+        "from vllm_version 0.32 on"))] = None
     enable_chunked_prefill: Annotated[bool, Meta(description="split prompts over iterations")] = True
     long_prefill_token_threshold: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
         "longest prompt chunk; 0: no limit"))] = 0
@@ -153,6 +161,11 @@ def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, s
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
+    for key in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        found = getattr(parameters, key)
+        if found is not None and f"engine.{key}" not in behaviour_of(parameters.vllm_version).flags:
+            yield key, (f"expected none, found {found}: vLLM {behaviour_of(parameters.vllm_version).release} has no "
+                        "such argument")
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:

@@ -149,7 +149,7 @@ def _with_drafter(parameters, deployment, model):
                              "[hardware] the time of reading a head is unknown")
         forward_us = head_us(deployment)
     modules = num_modules(deployment and deployment.model, given.method, given.num_tokens)
-    notes = given.notes + _hit_notes(parameters, deployment) + (skip_notes(parameters) if share or forward_us else [])
+    notes = given.notes + _hit_notes(parameters, deployment)
     drafter = Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0, given.drafter_per_sequence_us or 0.0,
                       notes + [MODULES_NOTE.format(modules)] * (modules > 1))
     drafter.skips, drafter.is_whole = skips_drafts(parameters), modules > 1
@@ -157,18 +157,12 @@ def _with_drafter(parameters, deployment, model):
 
 
 def skips_drafts(parameters) -> bool:
-    """Return whether batches in which no sequence samples a token have no drafts.
+    """Return whether batches behind which no sequence can verify drafts have none.
 
     Source: vLLM 0.33.0, its newer model runner, for drafters with a forward pass.
     """
     return behaviour_of(parameters.vllm_version).skips_drafts and parameters.speculative.method in (
         *OF_THE_MODEL, "draft_model")
-
-
-def skip_notes(parameters) -> list[str]:
-    """Return the part of this rule that is not priced."""
-    return ["speculative: drafts are priced in a batch of sequences that all end with it, too; vLLM "
-            f"{parameters.vllm_version} skips them there"] if skips_drafts(parameters) else []
 
 
 def _hit_notes(parameters, deployment) -> list[str]:

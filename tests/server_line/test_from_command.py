@@ -219,3 +219,61 @@ def test_the_interval_of_sglang_between_readings_is_a_key_but_of_attention_ranks
     status, experiment, lists = translated(capsys, f"{line} --dp-size 2 --tp-size 2 --enable-dp-attention")
     assert status == 3 and "scheduler_recv_interval" not in experiment["engine"]
     assert [row[0] for row in lists["not_modelled"]] == ["--scheduler-recv-interval"]
+
+
+@pytest.mark.parametrize(("flags", "keys"), [
+    ("--disable-overlap-schedule --radix-eviction-policy lfu", {
+        "disable_overlap_schedule": True, "radix_eviction_policy": "lfu"}),
+    ("--enable-priority-scheduling --schedule-low-priority-values-first --retraction-policy priority "
+     "--priority-scheduling-preemption-threshold 3", {
+         "enable_priority_scheduling": True, "schedule_low_priority_values_first": True,
+         "retraction_policy": "priority", "priority_scheduling_preemption_threshold": 3}),
+    ("--enable-priority-scheduling --disable-priority-preemption", {"disable_priority_preemption": True}),
+    ("--prefill-decode-interval 3 --prefill-decode-interval-min-bs 4", {
+        "prefill_decode_interval": 3, "prefill_decode_interval_min_bs": 4}),
+    ("--disable-cuda-graph", {"cuda_graph_backend_decode": "disabled"}),
+    ("--disable-prefill-cuda-graph", {"cuda_graph_backend_prefill": "disabled"})])
+def test_flags_of_sglang_with_keys_are_taken(capsys, flags, keys):
+    line = f"python -m sglang.launch_server --model-path Qwen/Qwen3-8B {flags}"
+    status, experiment, lists = translated(capsys, line)
+
+    assert status == 0 and lists["not_modelled"] == []
+    assert {key: experiment["engine"][key] for key in keys} == keys
+    given = [word for word in flags.split() if word.startswith("--")]
+    assert [row[0] for row in lists["taken"]] == ["--model-path", *given]
+
+
+@pytest.mark.parametrize("flags", ["--radix-eviction-policy tlru", "--disable-decode-cuda-graph"])
+def test_policies_and_graphs_of_sglang_without_keys_are_told(capsys, flags):
+    status, _, lists = translated(capsys, f"python -m sglang.launch_server --model-path Qwen/Qwen3-8B {flags}")
+
+    assert status == 3 and [row[0] for row in lists["not_modelled"]] == [flags.partition(" ")[0]]
+
+
+@pytest.mark.parametrize(("line", "table", "key"), [
+    ("openai/gpt-oss-20b --prefix-cache-retention-interval 256", "engine", "prefix_cache_retention_interval"),
+    ("Qwen/Qwen3-8B --prefix-cache-retention-interval 256", "", ""),
+    ("Qwen/Qwen3-30B-A3B -dp 2 -ep --dp-sync-interval 4", "data_parallel", "dp_sync_interval"),
+    ("Qwen/Qwen3-8B --dp-sync-interval 4", "", "")])
+def test_intervals_are_keys_where_they_act(capsys, line, table, key):
+    status, experiment, lists = translated(capsys, f"vllm serve {line} --max-model-len 8192")
+    given = {key: value for key, value in (
+        experiment["engine"] | experiment["engine"].get("data_parallel", {})).items() if key.endswith("_interval")}
+
+    assert status == 0 and lists["not_modelled"] == []
+    assert list(given) == ([key] if key else [])
+    assert len(lists["without_effect"]) == (not key)
+
+
+def test_trtllm_serve_takes_whole_flags_alone(capsys):
+    assert cli.main(["from", "trtllm-serve Qwen/Qwen3-8B --max_batch 5", "--gpu", "h100-sxm-80gb"]) == 2
+    assert "unrecognized arguments: --max_batch 5; did you mean --max_batch_size?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "value", "least"), [
+    ("max_num_queued_reqs", -1, 0), ("max_num_queued_tokens", -5, 0), ("max_num_active_seqs", 0, 1),
+    ("max_num_scheduled_tokens", 0, 1), ("long_prefill_token_threshold", -1, 0)])
+def test_numbers_below_the_least_are_refused(capsys, flag, value, least):
+    line = f"{LLAMA} --max-model-len 8192 --{flag.replace('_', '-')} {value}"
+    assert cli.main(["from", line, "--gpu", "l4"]) == 2
+    assert f"{flag} {value}: expected {least} or more" in capsys.readouterr().err

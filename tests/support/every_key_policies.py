@@ -90,6 +90,7 @@ SCHEDULERS = {
     **of("scheduler:vllm", {
         "max_num_seqs": acts(1, 4), "max_num_batched_tokens": acts(64, 128),
         "max_num_scheduled_tokens": acts(32, 128), "max_num_active_seqs": acts(1, 4),
+        "max_num_queued_reqs": acts(1, 9), "max_num_queued_tokens": acts(1, 900),
         "enable_chunked_prefill": acts(
             True, False, engine__max_num_batched_tokens=300, engine__max_model_len=300, engine__max_num_seqs=16,
             engine__num_gpu_blocks=400, topology__replicas=1, **SLOW),

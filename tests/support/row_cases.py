@@ -33,6 +33,8 @@ def host(key):
 CASES = (
     {"engine.task": "pooling", "engine.structured_outputs": {"fraction": 0.5}}, DRAFTS | {"engine.task": "pooling"},
     NIXL | {"engine.task": "pooling"},
+    *({f"engine.{key}": 9} | beside for key in ("max_num_queued_reqs", "max_num_queued_tokens")
+      for beside in (NIXL, FEATURES["live migration"])),
     LOCK_STEP | MIXTURE | {"engine.experts.all2all_backend": "deepep_high_throughput", "topology.expert_parallel": 2,
                            "engine.cuda_graphs.mode": "full"},
     {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.32"},

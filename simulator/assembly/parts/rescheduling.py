@@ -56,6 +56,8 @@ class Migration(Part):
         "migration of requests between replicas; absent: none"))]}
     conflicts = (
         Conflict(used.MOVES, has.ROLES, "a migrating request would leave its lease and the KV that it reads behind"),
+        *(Conflict(limit, used.MOVES, "the API server of a migrating request has no say about its destination")
+          for limit in (has.QUEUED_REQS, has.QUEUED_TOKENS)),
         Conflict(used.COPIED_MOVES, has.LAYER_GROUPS, "it copies the blocks of one block table; "
                  "engine.disable_hybrid_kv_cache_manager = true gives one where the model allows it"),
         Conflict(used.COPIED_MOVES, has.SHARED_CONTEXT, used.UNMOVED_RANKS),

@@ -6,7 +6,7 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.core.memory cimport prefetch, prefetch_lines
 from simulator.core.row_list cimport add_row
-from simulator.domain.request cimport COMPLETED, TIMED_OUT, WAITING
+from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.lookahead cimport AHEAD, BEHIND, STARTED, bring, can_lag, next_departure_ns, post, take_in
 from simulator.engine.fleet.delayed cimport queue_delay_ns
 from simulator.engine.fleet.events cimport ENQUEUE, HAND_OVER, RECALL, TIME_OUT
@@ -91,6 +91,31 @@ cdef inline void note(Fleet fleet, int32_t index, Replica replica) noexcept nogi
         note_state(fleet, index, replica, replica.wake_ns)
 
 
+cdef inline bint must_refuse(FrontEnd front) noexcept nogil:
+    """Return whether the limits of the API server leave no room for a request that it checks now."""
+    return front.limits is not None and not front.limits.admits()
+
+
+cdef int enter(Fleet fleet, FrontEnd front, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:
+    """Check a request at a front end; it goes through, or on at once where that takes no time."""
+    if must_refuse(front):
+        return fleet.refuse(row, REJECTED, front.limits.cause, now_ns)
+    if not front.takes_time:
+        front.limits.add(row)
+        return fleet._delay(row, index, now_ns)
+    fleet._visits[row] += 1
+    return front.take(fleet.events, <int64_t>fleet._visits[row] << 32 | row, fleet.requests[row].prompt_tokens, now_ns)
+
+
+cdef int let_in(Fleet fleet, FrontEnd front, int32_t row, int64_t now_ns) except -1 nogil:
+    """Check a request for the second time, now that it is tokenized, and hand it to its replica."""
+    if must_refuse(front):
+        return fleet.refuse(row, REJECTED, front.limits.cause, now_ns)
+    if front.limits is not None:
+        front.limits.add(row)
+    return fleet._delay(row, fleet.requests[row].replica, now_ns)
+
+
 cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogil:
     """Let requests go on that are finished at their front end."""
     cdef int64_t entry
@@ -101,7 +126,7 @@ cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogi
     while entry >= 0:
         row = <int32_t>(entry & ROW_BITS)
         if entry >> 32 == fleet._visits[row] and fleet.requests[row].status < COMPLETED:
-            fleet._delay(row, fleet.requests[row].replica, now_ns)
+            let_in(fleet, front, row, now_ns)
         entry = front.next_done()
     return front.go_on(fleet.events, now_ns)
 
@@ -198,9 +223,12 @@ cdef class Fleet:
             for view in self._views:
                 view.lag(self._laggards)
 
-    def share_front_end(self, int32_t first, int32_t count, int32_t servers, double request_us, double token_us):
-        """Put `servers` processes before `count` replicas from `first` on; see FrontEnd."""
-        cdef FrontEnd front = FrontEnd(first, servers, request_us, token_us)
+    def share_front_end(self, int32_t first, int32_t count, int32_t servers, host, limits=None):
+        """Put `servers` processes before `count` replicas from `first` on.
+
+        host : HostParameters, of the times. limits : see FrontEnd.
+        """
+        cdef FrontEnd front = FrontEnd(first, servers, host.front_end_us, host.front_end_per_prompt_token_us, limits)
         cdef int32_t index
         if self._front_of == NULL:
             self._front_of = <void**>calloc(self.num_replicas, sizeof(void*))
@@ -210,6 +238,12 @@ cdef class Fleet:
         self.front_ends.append(front)
         for index in range(first, first + count):
             self._front_of[index] = <void*>front
+
+    def limits_of(self, int32_t index):
+        """Return the QueueLimits of the server of a replica; None: it has none."""
+        if self._front_of == NULL or self._front_of[index] == NULL:
+            return None
+        return (<FrontEnd>self._front_of[index]).limits
 
     def act_in_halves(self):
         """Let requests arrive between the end of an iteration and the beginning of the next."""
@@ -271,9 +305,7 @@ cdef class Fleet:
                 return 0
             self.watch_deadline(row, index, now_ns)
         if self._front_of != NULL and self._front_of[index] != NULL:
-            self._visits[row] += 1
-            return (<FrontEnd>self._front_of[index]).take(
-                self.events, <int64_t>self._visits[row] << 32 | row, self.requests[row].prompt_tokens, now_ns)
+            return enter(self, <FrontEnd>self._front_of[index], row, index, now_ns)
         return self._delay(row, index, now_ns)
 
     cdef int _delay(self, int32_t row, int32_t index, int64_t now_ns) except -1 nogil:

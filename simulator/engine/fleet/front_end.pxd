@@ -4,6 +4,7 @@ cimport cython
 
 from simulator.core.event_queue cimport EventQueue
 from simulator.core.heap cimport RowHeap
+from simulator.signals.queue_limits cimport QueueLimits
 
 
 @cython.final
@@ -15,6 +16,8 @@ cdef class FrontEnd:
     cdef int64_t _due_ns                # when the first is done if no other enters; NEVER_NS: it is empty
     cdef readonly int32_t index         # of the first replica behind it
     cdef int32_t _num_servers
+    cdef readonly QueueLimits limits    # on the requests behind it; None: there are none
+    cdef readonly bint takes_time       # else requests pass at once, and `take` is not called
 
     # A request enters. An event FRONT_END is pushed if that changes when the first is done.
     cdef int take(self, EventQueue events, int64_t entry, int32_t prompt_tokens, int64_t now_ns) except -1 nogil

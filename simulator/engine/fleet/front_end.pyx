@@ -23,12 +23,15 @@ cdef class FrontEnd:
 
     index : of the first replica behind it. servers : processes.
     request_us, token_us : service that a request needs, and for each token of its prompt.
+    limits : on the requests that have passed it and not left; None: no limits.
     """
 
-    def __init__(self, int32_t index, int32_t servers, double request_us, double token_us):
+    def __init__(self, int32_t index, int32_t servers, double request_us, double token_us,
+                 QueueLimits limits=None):
         self.index, self._num_servers = index, servers
         self._request, self._token = request_us * 1e3 * STEPS, token_us * 1e3 * STEPS
         self._due_ns = NEVER_NS
+        self.limits, self.takes_time = limits, request_us + token_us > 0
 
     def __dealloc__(self):
         free(self.heap.entries)

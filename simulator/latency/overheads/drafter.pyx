@@ -34,7 +34,7 @@ cdef class Drafter(EngineOverhead):
     cdef LatencyModel _target           # without overheads of the engine
     cdef LatencyModel _drafter          # None: a share of the target's time
     cdef int32_t _drafts
-    cdef public bint skips              # nothing is drafted in an iteration in which no sequence samples a token
+    cdef public bint skips              # nothing is drafted in an iteration behind which no drafts can be verified
     cdef public bint is_whole           # each draft computes all tokens of the batch, not the first one alone
     cdef double _share, _forward_ns, _sequence_ns
     cdef list _notes
@@ -61,7 +61,7 @@ cdef class Drafter(EngineOverhead):
 
     cdef double _drafting_ns(self, const BatchShape* shape) noexcept nogil:
         cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * self._drafts
-        if self.skips and shape.num_samples == 0:
+        if self.skips and (shape.num_samples == 0 or shape.wastes_drafts):
             return 0.0
         if self._drafter is not None:
             return ns + self._passes_ns(self._drafter, shape, True)

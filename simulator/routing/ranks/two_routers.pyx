@@ -6,6 +6,7 @@ cimport cython
 from simulator.routing.base cimport Router
 from simulator.routing.door cimport ask_any
 from simulator.routing.ranks.views cimport Groups, Members
+from simulator.signals.queue_limits cimport QueueLimits
 
 from msgspec.structs import replace
 
@@ -25,6 +26,9 @@ cdef class TwoRouters(Router):
     cdef list _members
     cdef void** _seconds                    # [group] `seconds`, borrowed
     cdef void** _views                      # [group] Members, borrowed
+    cdef list _limits                       # QueueLimits of each group, or None; None: no group has any
+    cdef void** _doors                      # [group] `_limits`, borrowed; NULL: no group has any
+    cdef int32_t _refused                   # row that the API server of its group refuses: it has no rank; -1: none
 
     def __init__(self, parameters, context):
         sizes, (first, first_parameters), (second, second_parameters), reports = parameters
@@ -43,22 +47,41 @@ cdef class TwoRouters(Router):
         for i, members in enumerate(self._members):
             members.pass_on_wants()
             self._seconds[<int32_t>i], self._views[<int32_t>i] = <void*>self.seconds[i], <void*>members
-        self.reads_state = True
+        self.reads_state, self._refused = True, -1
+
+    def heed(self, limits):
+        """Choose no rank for requests that the API server of a group refuses.
+
+        limits : QueueLimits of each group, or None.
+        """
+        self._limits = list(limits)
+        self._doors = <void**>calloc(len(self._limits), sizeof(void*))
+        if self._doors == NULL:
+            raise MemoryError()
+        for i, each in enumerate(self._limits):
+            self._doors[<int32_t>i] = NULL if each is None else <void*>each
 
     def __dealloc__(self):
         free(self._seconds)
         free(self._views)
+        free(self._doors)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef int32_t group = ask_any(self.first, row, now_ns), rank
         if group < 0:
             return -1
+        if self._is_full(group):
+            self._refused = row
+            return self.groups.begin_of(group)
         rank = ask_any(<Router>self._seconds[group], row, now_ns)
         return self.groups.begin_of(group) + rank if rank >= 0 else -1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)
         self.first.sent(row, group, now_ns)
+        if row == self._refused:
+            self._refused = -1
+            return 0
         return (<Router>self._seconds[group]).sent(row, rank, now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
@@ -88,6 +111,9 @@ cdef class TwoRouters(Router):
             self.groups.add_up(group)
             self.first.closed(group, now_ns)
         return (<Router>self._seconds[group]).closed(rank, now_ns)
+
+    cdef inline bint _is_full(self, int32_t group) noexcept nogil:
+        return self._doors != NULL and self._doors[group] != NULL and not (<QueueLimits>self._doors[group]).admits()
 
     cdef inline int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
         """Note that the account of a rank has changed; return its number in the group."""

@@ -91,8 +91,12 @@ def _checked(read: Callable[[str], Any], optional: bool) -> Callable[[str], Any]
 
 
 def parser_of(table: FlagTable) -> Parser:
-    """Return the parser of a table; flags not given are absent from its result."""
-    parser = Parser(prog=ENGINES[table.engine], add_help=False, argument_default=argparse.SUPPRESS)
+    """Return the parser of a table; flags not given are absent from its result.
+
+    Beginnings of flags are flags, as argparse has it; trtllm-serve is made with click, which takes whole ones alone.
+    """
+    parser = Parser(prog=ENGINES[table.engine], add_help=False, argument_default=argparse.SUPPRESS,
+                    allow_abbrev=table.engine != "trtllm")
     for key, row in table.rows.items():
         kind = row["kind"]
         if kind in ("switch", "on", "off"):

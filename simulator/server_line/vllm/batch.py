@@ -9,6 +9,11 @@ from simulator.server_line.facts.checkpoints import Checkpoint
 
 IMAGE_TOKENS = 2496             # of Gemma 4's largest item, a video: 32 frames of 70 tokens and their marks
 
+# Numbers of SchedulerConfig, and the least that each may be.
+LEAST = {"max_num_batched_tokens": 1, "max_num_scheduled_tokens": 1, "max_num_seqs": 1, "max_num_active_seqs": 1,
+         "long_prefill_token_threshold": 0, "max_num_queued_reqs": 0, "max_num_queued_tokens": 0, "stream_interval": 1,
+         "prefill_schedule_interval": 1}
+
 
 def resolve_limits(work: Work, checkpoint: Checkpoint, chunked: bool) -> tuple[int, int]:
     """Set the largest batch in tokens and sequences, each as given or by the card."""
@@ -48,9 +53,9 @@ def resolve_scheduler(work: Work, chunked: bool) -> None:
               "scheduler_cls", policy="scheduling_policy")
     work.set("scheduler.max_num_encoder_input_tokens", tokens, "engine", "= max_num_batched_tokens")
     work.set("scheduler.encoder_cache_size", tokens, "engine", "= max_num_batched_tokens")
-    for key in ("max_num_batched_tokens", "max_num_seqs", "stream_interval", "prefill_schedule_interval"):
-        if work.get(f"scheduler.{key}") < 1:
-            raise Refused("config", "bad number", f"{key}: expected 1 or more")
+    for key, least in LEAST.items():
+        if (found := work.get(f"scheduler.{key}")) is not None and found < least:
+            raise Refused("config", "bad number", f"{key} {found}: expected {least} or more")
     active, threshold = work.get("scheduler.max_num_active_seqs"), work.get("scheduler.long_prefill_token_threshold")
     if not 0 <= work.get("scheduler.watermark") < 1:
         raise Refused("config", "bad number", "watermark: expected 0 or more and below 1")

@@ -13,7 +13,8 @@ from simulator.server_line.sglang.resolve import resolve as resolve_sglang
 from simulator.server_line.sources.launches import Launch
 from simulator.server_line.trtllm import resolve as resolve_trtllm
 from simulator.server_line.vllm.resolve import resolve as resolve_vllm
-from simulator.study.deployment.keys_of import Keyed, keys_of
+from simulator.study.deployment.keyed import Keyed
+from simulator.study.deployment.keys_of import keys_of
 
 RESOLVERS = {"vllm": resolve_vllm, "sglang": resolve_sglang, "trtllm": resolve_trtllm}
 ESTIMATES = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"      # of vLLM's environment

@@ -1,6 +1,5 @@
 """A server's resolved values as keys of an experiment: the inverse of `flags.py`, with its table of names."""
 import re
-from typing import Any, NamedTuple
 
 from simulator.domain.measured_acceptance import published
 from simulator.domain.vllm_versions import VERSIONS
@@ -16,6 +15,8 @@ from simulator.study.deployment.flags import (
     SWITCHES,
     SWITCHES_OF_ENCODERS,
 )
+from simulator.study.deployment.keyed import Keyed, comment_of, drop, say, take, value_of
+from simulator.study.deployment.sglang_keys import say_sglang
 
 # Our key -> "table.key" of the engine, where the names differ.
 PLACES_OF_VLLM = {
@@ -40,43 +41,7 @@ PLACES_OF_VLLM = {
     "engine.lora.rank": "lora.max_lora_rank",
     "model.kv_cache_dtype": "cache.cache_dtype",
 }
-# Keys written only where they differ from this value, which is the engine's and ours.
-USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology.decode_context_parallel": 1,
-         "topology.prefill_context_parallel": 1, "topology.cp_kv_cache_interleave_size": 1,
-         "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
-         "engine.task": "generate",
-         "engine.long_prefill_token_threshold_adaptive": False, "engine.disable_hybrid_kv_cache_manager": False,
-         "engine.scheduler_recv_interval": 1, "engine.batch_wait_timeout_iters": 0,
-         "engine.batch_wait_max_tokens_ratio": 0.0, "model.kv_cache_dtype": "auto"}
 KV_DTYPES = {"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"}
-# Our key -> SGLang's key, which is also its flag.
-PLACES_OF_SGLANG = {
-    "topology.tensor_parallel": "tp_size", "topology.pipeline_parallel": "pp_size",
-    "engine.block_size": "page_size", "engine.max_model_len": "context_length",
-    "engine.num_gpu_blocks": "max_total_tokens", "engine.mem_fraction_static": "mem_fraction_static",
-    **{f"engine.{key}": key for key in (
-        "max_running_requests", "max_queued_requests", "chunked_prefill_size", "max_prefill_tokens",
-        "prefill_max_requests", "enable_mixed_chunk", "schedule_policy", "schedule_conservativeness",
-        "enable_priority_scheduling", "prefill_decode_interval", "scheduler_recv_interval")}}
-FLAGS_OF_SGLANG = {
-    "disable_radix_cache": "engine.enable_prefix_caching", "dp_size": "topology.data_parallel",
-    "enable_dp_attention": "topology.data_parallel", "attn_dp_size": "topology.data_parallel",
-    "ep_size": "topology.expert_parallel", "moe_a2a_backend": "topology.expert_parallel",
-    "disaggregation_mode": "pools.role", "disaggregation_transfer_backend": "kv_transfer.protocol",
-    "kv_cache_dtype": "model.kv_cache_dtype"}
-
-
-class Keyed(NamedTuple):
-    """Keys of a pool.
-
-    keys : key -> (value, comment). taken : flag -> our key. left : flags without a key, with their effects.
-    idle : flags without effect beside others.
-    """
-
-    keys: dict[str, tuple[Any, str]]
-    taken: dict[str, str]
-    left: dict[str, str]
-    idle: set[str]
 
 
 def keys_of(engine: str, version: str, answer: Answer, checkpoint: Checkpoint) -> Keyed:
@@ -86,45 +51,17 @@ def keys_of(engine: str, version: str, answer: Answer, checkpoint: Checkpoint) -
     if engine == "vllm":
         _say_vllm(keyed, version, answer, checkpoint)
     elif engine == "sglang":
-        _say_sglang(keyed, answer)
+        say_sglang(keyed, answer)
     else:
         _say_trtllm(keyed, answer)
     return keyed
-
-
-def _value(answer: Answer, place: str) -> Any:
-    value: Any = answer.values
-    for name in place.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return None
-        value = value[name]
-    return value
-
-
-def _comment(answer: Answer, place: str) -> str:
-    origin = answer.origins.get(place)
-    if origin is None:
-        return ""
-    return f"given: {origin.why}" if origin.by == "flag" else f"{origin.by}: {origin.why}" if origin.why else origin.by
-
-
-def _say(keyed: Keyed, key: str, answer: Answer, place: str, value: Any = None) -> None:
-    value = _value(answer, place) if value is None else value
-    if value is None or (key in USUAL and USUAL[key] == value):
-        return
-    keyed.keys[key] = (value, _comment(answer, place))
-
-
-def _take(keyed: Keyed, answer: Answer, flag: str, key: str) -> None:
-    if flag in answer.given:
-        keyed.taken[flag] = key
 
 
 def _say_model(keyed: Keyed, answer: Answer, checkpoint: Checkpoint, engine: str) -> None:
     if checkpoint.model is not None:
         keyed.keys["model.name"] = (checkpoint.model, f"given: {checkpoint.hub_id}")
     place = {"vllm": "model.", "sglang": "", "trtllm": ""}[engine]
-    quantization, dtype = _value(answer, f"{place}quantization"), _value(answer, f"{place}dtype")
+    quantization, dtype = value_of(answer, f"{place}quantization"), value_of(answer, f"{place}dtype")
     if checkpoint.stored is not None:
         keyed.keys["model.dtype"] = (checkpoint.stored, f"checkpoint: stored as {checkpoint.method}")
     elif checkpoint.method is None and quantization == "fp8":
@@ -132,7 +69,7 @@ def _say_model(keyed: Keyed, answer: Answer, checkpoint: Checkpoint, engine: str
     elif checkpoint.method is None and dtype in ("float16", "float32", "bfloat16") and dtype != checkpoint.dtype:
         keyed.keys["model.dtype"] = (dtype, "given: --dtype")
     for flag in ("dtype", "quantization", "model", "model_path"):
-        _take(keyed, answer, flag, "model.dtype" if flag in ("dtype", "quantization") else "model.name")
+        take(keyed, answer, flag, "model.dtype" if flag in ("dtype", "quantization") else "model.name")
 
 
 def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint) -> None:
@@ -142,27 +79,58 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
     for key, flag in (NUMBERS | SWITCHES).items():
         name = flag.lstrip("-").replace("-", "_")
         place = PLACES_OF_VLLM.get(key, f"scheduler.{key.rpartition('.')[2]}")
-        _take(keyed, answer, name, key)
-        if key == "model.kv_cache_dtype" and _value(answer, place) not in KV_DTYPES:
+        take(keyed, answer, name, key)
+        if key == "model.kv_cache_dtype" and value_of(answer, place) not in KV_DTYPES:
             keyed.left["kv_cache_dtype"] = "a KV cache of another size"
             keyed.taken.pop("kv_cache_dtype", None)
         elif not key.startswith("engine.experts"):
-            _say(keyed, key, answer, place)
-    _say(keyed, "engine.max_model_len", answer, "model.max_model_len")
-    _take(keyed, answer, "max_model_len", "engine.max_model_len")
+            say(keyed, key, answer, place)
+    say(keyed, "engine.max_model_len", answer, "model.max_model_len")
+    take(keyed, answer, "max_model_len", "engine.max_model_len")
     _say_size(keyed)
     if "after_load" not in answer.values:
-        _say(keyed, "engine.block_size", answer, "cache.block_size")
-    if _value(answer, "model.max_model_len") > checkpoint.max_len:
+        say(keyed, "engine.block_size", answer, "cache.block_size")
+    if value_of(answer, "model.max_model_len") > checkpoint.max_len:
         keyed.keys["engine.allow_long_max_model_len"] = (True, "environment: VLLM_ALLOW_LONG_MAX_MODEL_LEN")
-    if _value(answer, "scheduler.max_num_scheduled_tokens") == _value(answer, "scheduler.max_num_batched_tokens"):
+    if value_of(answer, "scheduler.max_num_scheduled_tokens") == value_of(answer, "scheduler.max_num_batched_tokens"):
         keyed.keys.pop("engine.max_num_scheduled_tokens", None)
     _say_experts(keyed, answer)
     _say_graphs(keyed, answer)
     _say_drafts(keyed, answer, checkpoint)
     if checkpoint.is_multimodal:
         _say_items(keyed, answer)
+    _say_intervals(keyed, answer, checkpoint)
+    _say_retention(keyed, answer, checkpoint)
     _say_others(keyed, answer)
+
+
+def _say_intervals(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
+    """Take the interval between prompts, and those of ranks in lock step; a version may have no other."""
+    key, name, sync = "engine.prefill_schedule_interval", "prefill_schedule_interval", "dp_sync_interval"
+    in_lock_step = value_of(answer, "parallel.data_parallel_size") > 1 and checkpoint.num_experts > 0
+    if sync in answer.given:
+        keyed.taken[sync] = f"engine.data_parallel.{sync}"
+        keyed.keys[keyed.taken[sync]] = (answer.given[sync], "given")
+        if not in_lock_step:
+            drop(keyed, sync)
+    if name not in answer.given or key not in keyed.keys:
+        return
+    if in_lock_step:
+        keyed.taken[name] = f"engine.data_parallel.{name}"
+        keyed.keys[keyed.taken[name]] = keyed.keys.pop(key)
+    elif key not in VERSIONS[keyed.keys["engine.vllm_version"][0]].flags:
+        drop(keyed, name)
+
+
+def _say_retention(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
+    """Take the interval of windows and states kept for others; a model without any keeps all blocks."""
+    name = "prefix_cache_retention_interval"
+    if name not in answer.given:
+        return
+    keyed.taken[name] = f"engine.{name}"
+    keyed.keys[keyed.taken[name]] = (answer.given[name], "given")
+    if not (checkpoint.has_windows or checkpoint.is_hybrid) or not value_of(answer, "cache.enable_prefix_caching"):
+        drop(keyed, name)
 
 
 def _say_items(keyed: Keyed, answer: Answer) -> None:
@@ -171,9 +139,9 @@ def _say_items(keyed: Keyed, answer: Answer) -> None:
         flag = key.rpartition(".")[2]
         if answer.given.get(flag):
             keyed.keys[key] = (True, "given")
-        _take(keyed, answer, flag, key)
+        take(keyed, answer, flag, key)
     limits = answer.given.get("limit_mm_per_prompt") or {}
-    _take(keyed, answer, "limit_mm_per_prompt", "engine.limit_mm_per_prompt")
+    take(keyed, answer, "limit_mm_per_prompt", "engine.limit_mm_per_prompt")
     for kind, limit in limits.items():
         count = limit.get("count") if isinstance(limit, dict) else limit
         if kind in KINDS_OF_ITEMS and isinstance(count, int):
@@ -196,11 +164,11 @@ def _say_experts(keyed: Keyed, answer: Answer) -> None:
     size = (ranks["tensor_parallel_size"] * ranks["data_parallel_size"] * ranks["prefill_context_parallel_size"])
     if ranks["enable_expert_parallel"] and size > 1:
         keyed.keys["topology.expert_parallel"] = (size, "given: --enable-expert-parallel, TP x DP")
-    _take(keyed, answer, "enable_expert_parallel", "topology.expert_parallel")
+    take(keyed, answer, "enable_expert_parallel", "topology.expert_parallel")
     if ranks["enable_expert_parallel"] and ranks["data_parallel_size"] > 1:
         backend = ranks["all2all_backend"]
         if backend in ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency"):
-            keyed.keys["engine.experts.all2all_backend"] = (backend, _comment(answer, "parallel.all2all_backend"))
+            keyed.keys["engine.experts.all2all_backend"] = (backend, comment_of(answer, "parallel.all2all_backend"))
         else:
             keyed.left["all2all_backend"] = "times of the experts' messages"
             keyed.taken.pop("all2all_backend", None)
@@ -209,20 +177,20 @@ def _say_experts(keyed: Keyed, answer: Answer) -> None:
         for key in ("num_redundant_experts", "window_size", "step_interval"):
             keyed.keys[f"engine.experts.eplb.{key}"] = (int(stated[key]), "given: --enable-eplb")
     for flag in ("enable_eplb", "eplb_config"):
-        _take(keyed, answer, flag, "engine.experts.eplb")
+        take(keyed, answer, flag, "engine.experts.eplb")
 
 
 def _say_graphs(keyed: Keyed, answer: Answer) -> None:
     graphs = answer.values["cudagraph"]
     modes = {named: ours for ours, named in GRAPH_MODES.items()} | {"NONE": "none"}
-    keyed.keys["engine.cuda_graphs.mode"] = (modes[graphs["cudagraph_mode"]], _comment(
+    keyed.keys["engine.cuda_graphs.mode"] = (modes[graphs["cudagraph_mode"]], comment_of(
         answer, "cudagraph.cudagraph_mode"))
     if graphs["cudagraph_capture_sizes"] and graphs["cudagraph_mode"] != "NONE":
-        keyed.keys["engine.cuda_graphs.capture_sizes"] = (graphs["cudagraph_capture_sizes"], _comment(
+        keyed.keys["engine.cuda_graphs.capture_sizes"] = (graphs["cudagraph_capture_sizes"], comment_of(
             answer, "cudagraph.cudagraph_capture_sizes"))
     for flag in ("enforce_eager", "compilation_config", "optimization_level", "cudagraph_capture_sizes",
                  "max_cudagraph_capture_size", "performance_mode"):
-        _take(keyed, answer, flag, "engine.cuda_graphs")
+        take(keyed, answer, flag, "engine.cuda_graphs")
 
 
 def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
@@ -241,12 +209,12 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
     elif (measured := published(checkpoint.model or "", drafts["method"], str(drafts["model"]))) is not None:
         keyed.keys["engine.speculative.acceptance.measured"] = (measured, "published: depends on the texts")
     for flag in flags:
-        _take(keyed, answer, flag, "engine.speculative")
+        take(keyed, answer, flag, "engine.speculative")
     for key in HASH_KEYS:
         if drafts.get(key):
             keyed.keys[f"engine.speculative.{key}"] = (True, "given: --speculative-config")
     ranks = drafts["draft_tensor_parallel_size"]
-    if ranks in (None, _value(answer, "parallel.tensor_parallel_size")):
+    if ranks in (None, value_of(answer, "parallel.tensor_parallel_size")):
         return
     if drafts["method"] == "draft_model":
         keyed.keys["engine.speculative.draft_tensor_parallel_size"] = (ranks, "given: --speculative-config")
@@ -256,18 +224,18 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
 
 def _say_others(keyed: Keyed, answer: Answer) -> None:
     if "lora" in answer.values:
-        _take(keyed, answer, "enable_lora", "engine.lora")
+        take(keyed, answer, "enable_lora", "engine.lora")
     else:
         for key in [key for key in keyed.keys if key.startswith("engine.lora.")]:
             del keyed.keys[key]
-    transfer, size = answer.values.get("kv_transfer"), _value(answer, "cache.kv_offloading_size")
+    transfer, size = answer.values.get("kv_transfer"), value_of(answer, "cache.kv_offloading_size")
     if size is None and transfer and transfer.get("kv_connector") == "OffloadingConnector":
         size = (transfer["kv_connector_extra_config"].get("cpu_bytes_to_use") or 0) / 2**30
-    if size and _value(answer, "cache.kv_offloading_backend") == "native":
+    if size and value_of(answer, "cache.kv_offloading_backend") == "native":
         keyed.keys["kv_tiers.protocol"] = ("vllm_offload", "given: KV offloading to host memory")
         keyed.keys["kv_tiers.cpu_gib"] = (float(size), "given: of the whole replica")
         for flag in ("kv_offloading_size", "kv_offloading_backend", "kv_transfer_config"):
-            _take(keyed, answer, flag, "kv_tiers")
+            take(keyed, answer, flag, "kv_tiers")
         extra = (transfer or {}).get("kv_connector_extra_config") or {}
         keyed.keys.update({f"kv_tiers.{key}": (value, "given: kv_connector_extra_config")
                            for key, value in extra.items() if key in OF_CONNECTOR})
@@ -275,46 +243,14 @@ def _say_others(keyed: Keyed, answer: Answer) -> None:
             keyed.left["kv_transfer_config"] = f"{', '.join(left)} of the connector"
             keyed.taken.pop("kv_transfer_config", None)
     if transfer and transfer.get("kv_connector") in ("NixlConnector", "MooncakeConnector"):
-        _take(keyed, answer, "kv_transfer_config", "kv_transfer.protocol")
-    interval = _value(answer, "scheduler.prefill_schedule_interval")
-    if interval > 1 and _value(answer, "parallel.data_parallel_size") > 1:
-        keyed.keys["engine.data_parallel.prefill_schedule_interval"] = (interval, "given")
-        _take(keyed, answer, "prefill_schedule_interval", "engine.data_parallel.prefill_schedule_interval")
-    if _value(answer, "parallel.data_parallel_hybrid_lb"):
+        take(keyed, answer, "kv_transfer_config", "kv_transfer.protocol")
+    servers = answer.given.get("api_server_count")
+    if servers and "max_num_queued_tokens" in answer.given:         # each counts its own prompts
+        keyed.keys["latency.host.api_server_count"] = (servers, "given: --api-server-count")
+        take(keyed, answer, "api_server_count", "latency.host.api_server_count")
+    if value_of(answer, "parallel.data_parallel_hybrid_lb"):
         keyed.keys["engine.data_parallel.load_balancing"] = ("hybrid", "given")
-        _take(keyed, answer, "data_parallel_hybrid_lb", "engine.data_parallel.load_balancing")
-
-
-def _say_sglang(keyed: Keyed, answer: Answer) -> None:
-    values = answer.values
-    keyed.keys["engine.scheduler"] = ("sglang", "")
-    for key, place in PLACES_OF_SGLANG.items():
-        if values.get(place, False) is not False:
-            _say(keyed, key, answer, place)
-        _take(keyed, answer, place, key)
-    keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], _comment(
-        answer, "disable_radix_cache"))
-    for flag, key in FLAGS_OF_SGLANG.items():
-        _take(keyed, answer, flag, key)
-    if values["kv_cache_dtype"] in ("fp8_e4m3", "fp8_e5m2"):
-        _say(keyed, "model.kv_cache_dtype", answer, "kv_cache_dtype")
-    if values["attn_dp_size"] > 1:          # TP of the experts, DP of attention
-        ranks = values["attn_dp_size"]
-        keyed.keys["topology.data_parallel"] = (ranks, "given: --enable-dp-attention")
-        keyed.keys["topology.tensor_parallel"] = (values["tp_size"] // ranks, "given: tp_size / attention ranks")
-        keyed.keys["topology.expert_parallel"] = (values["tp_size"], "the ranks of the experts")
-        if keyed.keys.pop("engine.scheduler_recv_interval", None):
-            keyed.taken.pop("scheduler_recv_interval", None)
-            keyed.left["scheduler_recv_interval"] = "attention ranks read requests together, by all their batches"
-    elif values["ep_size"] > 1:
-        keyed.keys["topology.expert_parallel"] = (values["tp_size"], _comment(answer, "ep_size"))
-    _say_graphs_of_sglang(keyed, answer)
-
-
-def _say_graphs_of_sglang(keyed: Keyed, answer: Answer) -> None:
-    for flag in ("disable_cuda_graph", "cuda_graph_max_bs_decode", "cuda_graph_bs_decode"):
-        if flag in answer.given:
-            keyed.left[flag] = "sizes of decode graphs: padding, and the time to launch kernels"
+        take(keyed, answer, "data_parallel_hybrid_lb", "engine.data_parallel.load_balancing")
 
 
 def _say_trtllm(keyed: Keyed, answer: Answer) -> None:
@@ -330,5 +266,5 @@ def _say_trtllm(keyed: Keyed, answer: Answer) -> None:
                        ("engine.batch_wait_max_tokens_ratio", "batch_wait_max_tokens_ratio"),
                        ("engine.cuda_graph_max_batch_size", "cuda_graph_max_batch_size"),
                        ("engine.free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction")):
-        _say(keyed, key, answer, place)
-        _take(keyed, answer, place, key)
+        say(keyed, key, answer, place)
+        take(keyed, answer, place, key)

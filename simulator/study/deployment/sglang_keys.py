@@ -1,0 +1,89 @@
+"""SGLang's resolved values as keys of an experiment."""
+from simulator.server_line.facts.answers import Answer
+from simulator.study.deployment.keyed import Keyed, comment_of, say, take, value_of
+
+# Our key -> SGLang's key, which is also its flag.
+PLACES_OF_SGLANG = {
+    "topology.tensor_parallel": "tp_size", "topology.pipeline_parallel": "pp_size",
+    "engine.block_size": "page_size", "engine.max_model_len": "context_length",
+    "engine.num_gpu_blocks": "max_total_tokens", "engine.mem_fraction_static": "mem_fraction_static",
+    **{f"engine.{key}": key for key in (
+        "max_running_requests", "max_queued_requests", "chunked_prefill_size", "max_prefill_tokens",
+        "prefill_max_requests", "enable_mixed_chunk", "schedule_policy", "schedule_conservativeness",
+        "enable_priority_scheduling", "prefill_decode_interval", "scheduler_recv_interval",
+        "disable_overlap_schedule")}}
+# Flags of SGLang that are keys as given, where the server resolves none of them.
+AS_GIVEN = ("disable_priority_preemption", "prefill_decode_interval_min_bs", "priority_scheduling_preemption_threshold",
+            "schedule_low_priority_values_first")
+EVICTION_POLICIES = {"lfu", "lru", "priority", "slru"}      # ours of SGLang's --radix-eviction-policy
+GRAPH_FLAGS = ("disable_cuda_graph", "disable_decode_cuda_graph", "disable_prefill_cuda_graph",
+               "cuda_graph_backend_decode", "cuda_graph_backend_prefill")
+FLAGS_OF_SGLANG = {
+    "disable_radix_cache": "engine.enable_prefix_caching", "dp_size": "topology.data_parallel",
+    "enable_dp_attention": "topology.data_parallel", "attn_dp_size": "topology.data_parallel",
+    "ep_size": "topology.expert_parallel", "moe_a2a_backend": "topology.expert_parallel",
+    "disaggregation_mode": "pools.role", "disaggregation_transfer_backend": "kv_transfer.protocol",
+    "kv_cache_dtype": "model.kv_cache_dtype"}
+
+
+def say_sglang(keyed: Keyed, answer: Answer) -> None:
+    """Write the keys of a server of SGLang."""
+    values = answer.values
+    keyed.keys["engine.scheduler"] = ("sglang", "")
+    for key, place in PLACES_OF_SGLANG.items():
+        if values.get(place, False) is not False:
+            say(keyed, key, answer, place)
+        take(keyed, answer, place, key)
+    keyed.keys["engine.enable_prefix_caching"] = (not values["disable_radix_cache"], comment_of(
+        answer, "disable_radix_cache"))
+    for flag, key in FLAGS_OF_SGLANG.items():
+        take(keyed, answer, flag, key)
+    if values["kv_cache_dtype"] in ("fp8_e4m3", "fp8_e5m2"):
+        say(keyed, "model.kv_cache_dtype", answer, "kv_cache_dtype")
+    if values["attn_dp_size"] > 1:          # TP of the experts, DP of attention
+        ranks = values["attn_dp_size"]
+        keyed.keys["topology.data_parallel"] = (ranks, "given: --enable-dp-attention")
+        keyed.keys["topology.tensor_parallel"] = (values["tp_size"] // ranks, "given: tp_size / attention ranks")
+        keyed.keys["topology.expert_parallel"] = (values["tp_size"], "the ranks of the experts")
+        if keyed.keys.pop("engine.scheduler_recv_interval", None):
+            keyed.taken.pop("scheduler_recv_interval", None)
+            keyed.left["scheduler_recv_interval"] = "attention ranks read requests together, by all their batches"
+    elif values["ep_size"] > 1:
+        keyed.keys["topology.expert_parallel"] = (values["tp_size"], comment_of(answer, "ep_size"))
+    _say_policies_of_sglang(keyed, answer)
+    _say_graphs_of_sglang(keyed, answer)
+
+
+def _say_policies_of_sglang(keyed: Keyed, answer: Answer) -> None:
+    """Take the orders in which requests run, are put back, and leave the tree of prefixes."""
+    for flag in AS_GIVEN:
+        if flag in answer.given:
+            keyed.keys[f"engine.{flag}"] = (answer.given[flag], "given")
+            keyed.taken[flag] = f"engine.{flag}"
+    eviction = answer.given.get("radix_eviction_policy")
+    if eviction in EVICTION_POLICIES:
+        keyed.taken["radix_eviction_policy"] = "engine.radix_eviction_policy"
+        if eviction != "lru":
+            keyed.keys["engine.radix_eviction_policy"] = (eviction, "given")
+    elif eviction is not None:
+        keyed.left["radix_eviction_policy"] = "which prefixes stay in the tree"
+    if answer.given.get("retraction_policy") == "priority":
+        keyed.keys["engine.retraction_policy"] = ("priority", "given")
+        keyed.taken["retraction_policy"] = "engine.retraction_policy"
+
+
+def _say_graphs_of_sglang(keyed: Keyed, answer: Answer) -> None:
+    """Take graphs that are off: of all batches, or of batches with prompts."""
+    places = {phase: f"cuda_graph_config.{phase}.backend" for phase in ("decode", "prefill")}
+    decode, prefill = (value_of(answer, place) for place in places.values())
+    given = [flag for flag in GRAPH_FLAGS if flag in answer.given]
+    if prefill == "disabled" and decode in ("full", "disabled"):
+        phase = "decode" if decode == "disabled" else "prefill"
+        keyed.keys[f"engine.cuda_graph_backend_{phase}"] = (
+            "disabled", "given" if given else "engine: not with these ranks, kernels or images")
+        keyed.taken.update(dict.fromkeys(given, f"engine.cuda_graph_backend_{phase}"))
+    elif (decode, prefill) != ("full", "breakable"):
+        keyed.left.update(dict.fromkeys(given, "graphs of another kind: the time to launch kernels"))
+    for flag in ("cuda_graph_max_bs_decode", "cuda_graph_bs_decode"):
+        if flag in answer.given:
+            keyed.left[flag] = "sizes of decode graphs: padding, and the time to launch kernels"
