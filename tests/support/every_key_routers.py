@@ -1,6 +1,6 @@
 """Two values of each key of routers, their filters and scorers."""
 from support.every_key import ABSENT, acts
-from support.every_key_policies import TIGHT, at, of, routing
+from support.every_key_policies import IMAGES, TIGHT, at, of, routing
 from support.every_key_sections import FAILS, SLOW, TIERS
 
 SCORED = routing(policy="weighted") | {"output__decisions": 3}       # scores stand in /candidates
@@ -119,6 +119,11 @@ ROUTERS = {
     **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random"),
                            "ties": acts("number", "random")}),
     **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
+    "scorer:header-label.label": acts(
+        "slo_class", "tenant", **SCORED | routing(scorers=[{"weight": 1.0}, SECOND]),
+        pools=[{"name": "critical", "replicas": 2}, {"name": "t0", "replicas": 1}]),
+    "scorer:mm-cache-affinity.capacity_items": acts(1, 2048, workload__images__distinct=3, **IMAGES | SCORED | routing(
+        scorers=[{"weight": 1.0}, SECOND])),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
              ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
              prefer_idle=(False, True, {"ttft_slo_ms": 1.0}),
