@@ -122,8 +122,8 @@ ROUTERS = {
     "scorer:header-label.label": acts(
         "slo_class", "tenant", **SCORED | routing(scorers=[{"weight": 1.0}, SECOND]),
         pools=[{"name": "critical", "replicas": 2}, {"name": "t0", "replicas": 1}]),
-    "scorer:mm-cache-affinity.capacity_items": acts(1, 2048, workload__images__distinct=3, **IMAGES | SCORED | routing(
-        scorers=[{"weight": 1.0}, SECOND])),
+    "scorer:mm-cache-affinity.capacity_items": acts(
+        1, 2048, **IMAGES | {"workload__images__distinct": 3} | SCORED | routing(scorers=[{"weight": 1.0}, SECOND])),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
              ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
              prefer_idle=(False, True, {"ttft_slo_ms": 1.0}),
