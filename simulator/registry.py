@@ -316,6 +316,11 @@ PARTS = {
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
+    "cluster.routing.filters": PartKey("simulator.assembly.parts.filters:RouterFilters", default=(), is_others=True),
+    "cluster.disaggregation.prefill.filters": PartKey(
+        "simulator.assembly.parts.filters:RouterFilters", default=(), is_others=True),
+    "cluster.disaggregation.decode.filters": PartKey(
+        "simulator.assembly.parts.filters:RouterFilters", default=(), is_others=True),
     "cluster.routing.queue": PartKey("simulator.assembly.parts.router_queue:RouterQueuePart", is_others=True),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "cluster.programs": PartKey("simulator.assembly.parts.programs:AgentPrograms", "routing"),
