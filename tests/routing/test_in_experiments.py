@@ -27,6 +27,7 @@ POLICIES = {
     "cache_aware": 'policy = "cache_aware"\nbalance_abs_threshold = 4',
     "consistent_hash": 'policy = "consistent_hash"\nkey = "tenant"\nmax_load_factor = 1.25',
     "dynamo": 'policy = "dynamo"\ntemperature = 0.5',
+    "dynamo predicted": 'policy = "dynamo"\nprefill_load_model = "line"\nper_prefill_token_us = 100',
     "dynamo approximate": 'policy = "dynamo"\noverlap = "approximate"',
     "kvaware": 'policy = "kvaware"\nthreshold_tokens = 300',
     "least_busy_time": 'policy = "least_busy_time"\nperiod_s = 0.1',

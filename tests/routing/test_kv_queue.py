@@ -167,7 +167,7 @@ def test_classes_have_queues_of_their_own():
 
 @pytest.fixture
 def two_queues():
-    """Return a front with three requests of 100 tokens in a queue and six in another, with 100 and 200 tokens a turn."""
+    """Return a front with requests of 100 tokens: three in a queue with 100 tokens a turn, six in one with 200."""
     classes = (QueueClass(quantum=100), QueueClass(slo_class="batch", quantum=200))
     front = Front([100] * 9, replicas=1, columns={"slo_class": [-1] * 4 + [1] * 6}, threshold=0.0, classes=classes)
     for i in range(9):

@@ -75,6 +75,9 @@ ROUTERS = {
     **of("router:dynamo", {
         "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0), routing(load="replicas")),
         "credit_decay": acts(0.0, 100.0, **SLOW), "load": acts("router", "replicas"),
+        "prefill_load_model": acts("none", "line", **SLOW),
+        "prefill_base_us": acts(0.0, 1e6, cluster__routing__prefill_load_model="line", **SLOW),
+        "per_prefill_token_us": acts(0.0, 1e5, cluster__routing__prefill_load_model="line", **SLOW),
         "track_prefill_tokens": acts(True, False, **SLOW), "active_decode_blocks_threshold": acts(ABSENT, 0.0),
         "active_prefill_tokens_threshold": acts(ABSENT, 0.0), "active_prefill_tokens_threshold_frac": acts(ABSENT, 0.0),
         "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),

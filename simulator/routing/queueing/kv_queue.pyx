@@ -220,7 +220,7 @@ cdef class KvQueue(RouterQueue):
             if self._router.view.accounts[i].is_routable:
                 num_open += 1
                 batch_tokens = self._router.view.states[i].max_batched_tokens
-                tokens = <double>self._router.account.prefill_tokens[i]
+                tokens = <double>self._router.account.remaining(i)
                 num_busy += (tokens > line.threshold_tokens
                              or tokens > line.threshold * (batch_tokens if batch_tokens > 0 else NO_LIMIT_TOKENS))
         return num_open > 0 and num_busy >= self._busy_ratio * num_open
