@@ -21,7 +21,8 @@ cdef class GatewayLoop:
     cdef object owner
     cdef int32_t num_requests
     cdef int32_t in_flight
-    cdef int32_t* replicas      # [in_flight] the replicas of the latest requests; -1: none yet
+    cdef int32_t* replicas      # [in_flight] the replicas of the latest requests, in turn; -1: none yet
+    cdef int32_t place          # of the next one
     cdef int32_t row
     cdef int64_t now_ns
 
@@ -52,7 +53,7 @@ cdef class GatewayLoop:
         with nogil:
             for _ in range(count):
                 self.now_ns += 1000000
-                place = self.row % self.in_flight
+                place = self.place
                 replica = self.replicas[place]
                 if replica >= 0:
                     gone = self.row - self.in_flight
@@ -63,4 +64,5 @@ cdef class GatewayLoop:
                 self.change(replica, self.row, 1)
                 self.router.sent(self.row, replica, self.now_ns)
                 self.replicas[place] = replica
+                self.place = place + 1 if place + 1 < self.in_flight else 0
                 self.row = self.row + 1 if self.row + 1 < self.num_requests else 0

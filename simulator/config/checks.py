@@ -112,12 +112,13 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     if predictor == "none" and readers:
         yield readers[0], (
             "needs predicted output lengths, which no predictor provides: give workload.output_knowledge.predictor")
-    if predictor != "none" and not readers and not any(":" in name for _, name, _ in policies):
+    is_used = any(getattr(parameters, "uses_expected_tokens", False) for _, _, parameters in policies)
+    if predictor != "none" and not readers and not is_used and not any(":" in name for _, name, _ in policies):
         yield ("workload", "output_knowledge", "predictor"), (
             f'expected "none", found "{predictor}": nothing in this experiment uses predicted output lengths. The '
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
-            '"expected_tokens", and a class of your own may')
+            '"expected_tokens", slo_least_load and slo_pack_load with a profile, and a class of your own may')
 
 
 def _model_source(model) -> Iterator[Fault]:

@@ -17,7 +17,10 @@ class QueueClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A queue of its own for some requests, [[cluster.routing.queue.classes]].
 
     Requests of an SLO class belong to the last of its queues with min_tokens <= tokens to prefill. The queues take
-    turns by deficit round robin: each turn adds `quantum` tokens, and a request costs its tokens to prefill.
+    turns by deficit round robin. A request costs its tokens to prefill. A queue that cannot pay for its first request
+    gets `quantum` tokens when a round reaches it; after a request the same queue goes on as long as it can pay. If a
+    round serves none, the fewest rounds after which one can pay are added to all. An empty queue loses its tokens.
+    Source: ai-dynamo/dynamo, lib/kv-router/src/scheduling/policy_queue@0bebf6de.rs, later than 1.6.1.
     """
 
     slo_class: Annotated[str, Meta(description=(

@@ -165,3 +165,37 @@ def test_the_cache_is_predicted_to_have_what_was_sent():
 def test_predictions_are_of_events():
     with pytest.raises(ValueError, match="predicted_ttl_s: expected none"):
         router_of("dynamo", view_of(1), REQUESTS, predicted_ttl_s=1.0, overlap="approximate")
+
+
+def test_the_oldest_prefill_of_a_replica_decays_and_the_next_from_its_end_on():
+    # 0.1 s a token: 10 s for the first, 6 s for the second
+    requests, second = workload([100, 60]), 10**9
+    account = KvAccount(context_of(view_of(1), requests), True, (0.0, 1e5))
+    account.note_sent(0, 0, 100, 0)
+    account.note_sent(1, 0, 60, 2 * second)
+
+    def tokens(now_s):
+        account.note_time(round(now_s * second))
+        return account.loads()[0][0]
+
+    assert [tokens(0), tokens(5), tokens(5.05), tokens(7.9)] == [160, 110, 110, 81]      # 49.5 and 21 are left
+    account.note_prefilled(0, 0, 8 * second)
+    assert [tokens(8), tokens(9), tokens(14), tokens(99)] == [60, 50, 0, 0]
+    account.note_left(1, 0, 99 * second)
+    assert tokens(100) == 0
+    account.check()
+
+
+def test_the_cost_counts_predicted_tokens_only():
+    # 2 ms for 32 tokens at replica 1, 4 ms for 64 at replica 0
+    router = router_with(prefill_load_model="line", prefill_base_us=0.0, per_prefill_token_us=62.5)
+
+    assert (-router.scores(2, 0)).tolist() == [16.0, 8.0, 8.0]
+    # 64 - 16 and 32 - 16 tokens after 1 ms: (48 + 64)/16 + 8, (16 + 64)/16 - 2 + 4
+    assert (-router.scores(2, 10**6)).tolist() == [15.0, 7.0, 8.0]
+
+
+@pytest.mark.parametrize("keys", [{"load": "replicas"}, {"track_prefill_tokens": False}])
+def test_a_prefill_load_model_needs_an_account(keys):
+    with pytest.raises(ValueError, match='prefill_load_model: expected "none"'):
+        router_with(prefill_load_model="line", **keys)

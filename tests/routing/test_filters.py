@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import simulator
 from routing.faces import filter_of, router_of, tell, view_of, workload
 from simulator import registry
 from simulator.domain.slo_classes import SloClass
@@ -206,3 +207,26 @@ def test_a_drawn_replica_is_one_that_filters_keep(picker):
     router = router_of("weighted", view, picker=picker, filters=[("utilization", {"max_waiting_requests": 5})])
 
     assert {router.choose_replica(row % 10, 0) for row in range(40)} == {0, 2}
+
+
+@pytest.mark.parametrize(("keys", "remark", "completed"), [
+    # two replicas take one request each, and two requests find none idle
+    ({}, "the filter utilization left no replica 2 times: a request without a replica is retried for retry_timeout_s, "
+         "then rejected", 2),
+    ({"fallback_on_empty": True}, "the filter utilization kept all replicas 2 times, since none met its conditions", 4),
+    ({"max_active_requests": 9}, None, 4)])
+def test_diagnosis_names_filters_that_left_nothing(tmp_path, keys, remark, completed):
+    (tmp_path / "a.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "0,100,5\n" * 4)
+    (tmp_path / "a.toml").write_text("""
+topology = {replicas = 2}
+engine = {num_gpu_blocks = 1000, max_model_len = 2048}
+cluster = {routing = {policy = "weighted"}}
+latency = {backend = "linear"}
+workload = {type = "trace", path = "a.csv"}
+""")
+
+    summary = simulator.run(tmp_path / "a.toml", {"cluster.routing.filters": [
+        {"name": "utilization", "max_active_requests": 0} | keys]}).summary
+
+    assert summary["requests"]["completed"] == completed
+    assert [line for line in summary["diagnosis"] if "filter" in line] == ([remark] if remark else [])

@@ -165,29 +165,48 @@ def test_classes_have_queues_of_their_own():
     assert front.queue.pending() == [(2, 100), (0, 0), (2, 400)]
 
 
-def test_queues_take_turns_by_tokens():
-    # Turns add 100 and 200 tokens: the second queue passes two requests of 100 for each one of the first.
+@pytest.fixture
+def two_queues():
+    """Return a front with requests of 100 tokens: three in a queue with 100 tokens a turn, six in one with 200."""
     classes = (QueueClass(quantum=100), QueueClass(slo_class="batch", quantum=200))
     front = Front([100] * 9, replicas=1, columns={"slo_class": [-1] * 4 + [1] * 6}, threshold=0.0, classes=classes)
     for i in range(9):
         front.offer(i)
+    return front
 
+
+def test_queues_take_turns_by_tokens(two_queues):
+    # All at once: the second queue passes two requests for each one of the first.
+    two_queues.leave(0)
+
+    found = [two_queues.queue.next_row(0) - two_queues.first for _ in range(9)]
+
+    assert found == [0, 3, 4, 1, 5, 6, 2, 7, 8]
+    assert two_queues.queue.next_row(0) == -1
+
+
+def test_a_queue_goes_on_only_while_requests_go_at_once(two_queues):
+    # One at a time: after 3 the second queue could pay for 4, but the next turn is that of the first.
     found, last = [], 0
     for _ in range(9):
-        front.leave(last)
-        (number, _), = front.go()
+        two_queues.leave(last)
+        (number, _), = two_queues.go()
         found.append(number)
-        last = front.first + number
-    assert found == [0, 3, 4, 1, 5, 6, 2, 7, 8]
+        last = two_queues.first + number
+
+    assert found == [0, 3, 1, 4, 2, 5, 6, 7, 8]
 
 
 def test_large_requests_wait_for_enough_turns():
     classes = (QueueClass(quantum=1), QueueClass(slo_class="batch", quantum=3))
-    front = Front([1000, 1500], replicas=1, columns={"slo_class": [-1, -1, 1]}, threshold=0.0, classes=classes)
+    front = Front([1000, 1500, 800], replicas=1, columns={"slo_class": [-1, -1, 1, 1]}, threshold=0.0, classes=classes)
     front.offer(0)
     front.offer(1)
     front.leave(0)
-    assert front.go() == [(1, 0)]                       # after 500 turns, of 1000
+    assert front.go() == [(1, 0)]                       # 1 and 3 tokens, and 499 more turns: 500 and 1500
+    front.offer(2)                                      # 800 tokens; the first queue has 500 of its 1000
+    front.leave(front.first + 1)
+    assert front.go() == [(2, 0)]                       # 3, and 266 turns of 3 tokens, are more than 800
 
 
 @pytest.mark.parametrize(("keys", "message"), [

@@ -1,8 +1,10 @@
 """Each scorer, by hand."""
+import msgspec
 import numpy as np
 import pytest
 
 from routing.faces import scorer_of, tell, view_of, workload
+from simulator.domain.items import items_of
 from simulator.routing.base import PoolLabel
 
 CLOSED = float("nan")
@@ -237,3 +239,45 @@ def test_latency_headroom_may_leave_all_to_idle_replicas():
     assert scorer_of("latency-headroom", view, ttft_slo_ms=25.0, **prices).scores(0, 0).tolist() == [1, 0, 0.5]
     tell(view, in_flight=1)
     assert scorer_of("latency-headroom", view, ttft_slo_ms=10.0, **prices).scores(0, 0).tolist() == [0.5, 0, 0.25]
+
+
+def test_header_label_is_1_for_the_pool_that_a_label_names():
+    requests = workload([100] * 3, slo_class=[1, 0, -1], tenant=[0, 0, 0])
+    requests.labels = {"slo_class": ["chat", "batch"], "tenant": ["acme"]}
+    view, pools = view_of(3, pool=[0, 1, 2]), [PoolLabel("batch"), PoolLabel("chat"), PoolLabel("acme")]
+    scorer = scorer_of("header-label", view, requests, pools)
+
+    assert [scorer.scores(row, 0).tolist() for row in range(3)] == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert scorer_of("header-label", view, requests, pools, label="tenant").scores(2, 0).tolist() == [0, 0, 1]
+
+
+def with_items(*contents):
+    """Return requests with items of these contents."""
+    return msgspec.structs.replace(workload([100] * len(contents)), items=items_of(
+        np.array([len(each) for each in contents]), np.array([code for each in contents for code in each]),
+        np.array([10 * i for each in contents for i in range(len(each))]), np.full(sum(map(len, contents)), 5)))
+
+
+def test_mm_cache_affinity_is_the_share_of_distinct_items_that_were_sent_there():
+    requests = with_items([1, 2], [3], [2, 2, 3, 4], [])
+    scorer = scorer_of("mm-cache-affinity", view_of(3), requests)
+    scorer.note_sent(0, 0, 0)
+    scorer.note_sent(1, 0, 0)
+    scorer.note_sent(1, 2, 0)
+
+    # 2, 3 and 4: two of three at 0, one at 2
+    assert scorer.scores(2, 0).tolist() == pytest.approx([2 / 3, 0, 1 / 3])
+    assert scorer.scores(3, 0).tolist() == [0, 0, 0]
+    scorer.note_closed(0, 0)
+    assert scorer.scores(2, 0).tolist() == pytest.approx([0, 0, 1 / 3])
+
+
+def test_mm_cache_affinity_forgets_the_oldest_items_of_a_replica():
+    # 1, 2, then 1 again and 3: 2 is the oldest
+    requests = with_items([1, 2], [1], [3], [2], [1, 3])
+    scorer = scorer_of("mm-cache-affinity", view_of(2), requests, capacity_items=2)
+    for row in (0, 1, 2):
+        scorer.note_sent(row, 1, 0)
+
+    assert scorer.scores(3, 0).tolist() == [0, 0]
+    assert scorer.scores(4, 0).tolist() == [0, 1]

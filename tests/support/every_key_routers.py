@@ -1,6 +1,6 @@
 """Two values of each key of routers, their filters and scorers."""
 from support.every_key import ABSENT, acts
-from support.every_key_policies import TIGHT, at, of, routing
+from support.every_key_policies import IMAGES, TIGHT, at, of, routing
 from support.every_key_sections import FAILS, SLOW, TIERS
 
 SCORED = routing(policy="weighted") | {"output__decisions": 3}       # scores stand in /candidates
@@ -35,7 +35,35 @@ def of_media(what, values, settings=None):
 
 
 HEADROOM = {"ttft_slo_ms": 5000.0, "tpot_slo_ms": 5000.0, "per_sequence_us": 1000.0}
+KEYED = {"cluster__routing__assignment": "min_group"}
+OF_SIZES = [{"prompt_tokens": 64, "output_tokens": 8, "concurrency": 1.0},
+            {"prompt_tokens": 128, "output_tokens": 8, "concurrency": 9.0}]
 ROUTERS = {
+    **of("router:bucket", {
+        "balance_abs_threshold": acts(0, 10**6), "balance_rel_threshold": acts(1.0, 100.0),
+        "adjust_interval_s": acts(0.05, 100.0, cluster__routing__balance_abs_threshold=10**6),
+        "first_span_tokens": acts(100, 4096, cluster__routing__balance_abs_threshold=10**6)}),
+    "router:least_busy_time.period_s": acts(0.01, 10.0),
+    **of("router:manual", {
+        "key": acts("session", "tenant", **KEYED), "assignment": acts("random", "min_load"),
+        "max_idle_s": acts(0.0, 0.001, cluster__routing__eviction_interval_s=0.01),
+        "eviction_interval_s": acts(0.0, 0.001, cluster__routing__max_idle_s=0.001)}),
+    **of("router:prefix_hash", {
+        "prefix_tokens": acts(16, 256), "load_factor": acts(1.0, 1000.0), "points_per_replica": acts(1, 160)}),
+    **of("router:prefix_preble", {
+        "match_share": acts(0.0, 1.0), "window_s": acts(0.01, 100.0), "base_us": acts(0.0, 1e9),
+        "per_prefill_token_us": acts(0.0, 1e6), "per_output_token_us": acts(0.0, 1e9),
+        "output_tokens": acts(0, 10**6), "capacity_blocks": acts(1, 1000)}),
+    **of("router:slo_least_load", {
+        "profile[].prompt_tokens": acts(64, 4096, cluster__routing__profile=OF_SIZES),
+        "profile[].output_tokens": acts(8, 4096, cluster__routing__profile=OF_SIZES),
+        "profile[].concurrency": acts(1.0, 9.0, cluster__routing__profile=OF_SIZES),
+        "usual_concurrency": acts(0.1, 64.0, cluster__routing__cap=1.0), "cap": acts(ABSENT, 0.02)}),
+    **of("router:slo_pack_load", {
+        "profile[].prompt_tokens": acts(64, 4096, cluster__routing__profile=OF_SIZES),
+        "profile[].output_tokens": acts(8, 4096, cluster__routing__profile=OF_SIZES),
+        "profile[].concurrency": acts(1.0, 9.0, cluster__routing__profile=OF_SIZES),
+        "usual_concurrency": acts(0.1, 64.0), "cap": acts(0.1, 1.0)}),
     **of("router:cache_aware", {
         "balance_abs_threshold": acts(0, 64, cluster__routing__balance_rel_threshold=1.0, **SLOW),
         "balance_rel_threshold": acts(1.0, 100.0, cluster__routing__balance_abs_threshold=1, **SLOW),
@@ -47,6 +75,9 @@ ROUTERS = {
     **of("router:dynamo", {
         "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0), routing(load="replicas")),
         "credit_decay": acts(0.0, 100.0, **SLOW), "load": acts("router", "replicas"),
+        "prefill_load_model": acts("none", "line", **SLOW),
+        "prefill_base_us": acts(0.0, 1e6, cluster__routing__prefill_load_model="line", **SLOW),
+        "per_prefill_token_us": acts(0.0, 1e5, cluster__routing__prefill_load_model="line", **SLOW),
         "track_prefill_tokens": acts(True, False, **SLOW), "active_decode_blocks_threshold": acts(ABSENT, 0.0),
         "active_prefill_tokens_threshold": acts(ABSENT, 0.0), "active_prefill_tokens_threshold_frac": acts(ABSENT, 0.0),
         "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),
@@ -91,6 +122,11 @@ ROUTERS = {
     **of("router:weighted", {"profile": acts("blis", "llm-d"), "picker": acts("max-score", "random"),
                            "ties": acts("number", "random")}),
     **scorer("active-requests", idle_threshold=(0, 5), max_busy_score=(1.0, 0.1)),
+    "scorer:header-label.label": acts(
+        "slo_class", "tenant", **SCORED | routing(scorers=[{"weight": 1.0}, SECOND]),
+        pools=[{"name": "critical", "replicas": 2}, {"name": "t0", "replicas": 1}]),
+    "scorer:mm-cache-affinity.capacity_items": acts(
+        1, 2048, **IMAGES | {"workload__images__distinct": 3} | SCORED | routing(scorers=[{"weight": 1.0}, SECOND])),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
              ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
              prefer_idle=(False, True, {"ttft_slo_ms": 1.0}),

@@ -13,11 +13,13 @@ cdef class Filter:
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
     cdef const Demand* demands
     cdef Content content                # of prompts: hashes of blocks
+    cdef public int64_t num_emptied     # times that it left no candidate
+    cdef public int64_t num_fallbacks   # times that it kept all candidates since none met its conditions
     cdef uint64_t _key                  # of its random numbers
     cdef object _owners                 # the arrays these pointers borrow from
 
     # Move the candidates that stay to the front of `candidates`, in their order, and return their number; 0: the
-    # request gets no replica. Called with `count` >= 1 open replicas in ascending order. Without side effects.
+    # request gets no replica. Called with `count` >= 1 open replicas in ascending order. Without side effects but counts.
     cdef int32_t keep(self, int32_t row, int32_t* candidates, int32_t count, int64_t now_ns) except -1 nogil
 
     # Notifications, as for routers.

@@ -88,4 +88,7 @@ cdef class EachAlone(Filter):
             if self.passes(row, replica, now_ns):
                 candidates[num_kept] = replica
                 num_kept += 1
-        return count if num_kept == 0 and self.falls_back else num_kept
+        if num_kept == 0 and self.falls_back:
+            self.num_fallbacks += 1
+            return count
+        return num_kept

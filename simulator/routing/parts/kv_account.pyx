@@ -1,8 +1,10 @@
 """A router's own account of prefills and blocks at each replica.
 
 A prefill ends with the first token of the request. Source of the rules: decisions of ai-dynamo-runtime 1.6.1,
-`SelectionService`, recorded and explained in formulas.
+`SelectionService`, recorded and explained in formulas; decay of the oldest prefill: ai-dynamo/dynamo, the prefill load
+of lib/kv-router/src/sequences, 2026.
 """
+from libc.math cimport ceil
 from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
@@ -15,9 +17,10 @@ cdef class KvAccount:
 
     context : simulator.routing.base.RoutingContext: view, workload, content and block size.
     tracks_prefill : whether unfinished prefills count.
+    prices_us : of a prefill and of each of its tokens, if the oldest one of a replica decays; None: it does not.
     """
 
-    def __cinit__(self, context, bint tracks_prefill=True):
+    def __cinit__(self, context, bint tracks_prefill=True, prices_us=None):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
         self._view, self._num_replicas = context.view, context.view.num_replicas
@@ -27,8 +30,12 @@ cdef class KvAccount:
         self._uncached = <int32_t*>malloc(max(len(requests), 1) * sizeof(int32_t))
         self._prefills = <IndexList*>malloc(self._num_replicas * sizeof(IndexList))
         self.prefill_tokens = <int64_t*>calloc(self._num_replicas, sizeof(int64_t))
-        if self._uncached == NULL or self._prefills == NULL or self.prefill_tokens == NULL:
+        self._oldest_since_ns = <int64_t*>calloc(self._num_replicas, sizeof(int64_t))
+        if (self._uncached == NULL or self._prefills == NULL or self.prefill_tokens == NULL
+                or self._oldest_since_ns == NULL):
             raise MemoryError()
+        if prices_us is not None:
+            self._decays, self._base_ns, self._token_ns = True, 1e3 * prices_us[0], 1e3 * prices_us[1]
         for i in range(<int32_t>len(requests)):
             self._uncached[i] = -1
         for i in range(self._num_replicas):
@@ -38,35 +45,55 @@ cdef class KvAccount:
         free(self._uncached)
         free(self._prefills)
         free(self.prefill_tokens)
+        free(self._oldest_since_ns)
 
-    cdef int sent(self, int32_t row, int32_t replica, int64_t uncached) except -1 nogil:
+    cdef int sent(self, int32_t row, int32_t replica, int64_t uncached, int64_t now_ns) except -1 nogil:
         self.blocks.add(row, replica)
         self._uncached[row] = 0
         if self._tracks_prefill and uncached > 0 and self._requests[row].first_token_ns < 0:
             self._uncached[row] = <int32_t>uncached
             self.prefill_tokens[replica] += uncached
+            if self._prefills[replica].size == 0:
+                self._oldest_since_ns[replica] = now_ns
             self._links.push_back(&self._prefills[replica], row)
         self._view.mark(replica)
         return 0
 
-    cdef int left(self, int32_t row, int32_t replica) except -1 nogil:
+    cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._uncached[row] < 0:
             return 0
-        self.prefilled(row, replica)
+        self.prefilled(row, replica, now_ns)
         self._uncached[row] = -1
         self.blocks.remove(row, replica)
         self._view.mark(replica)
         return 0
 
-    cdef void prefilled(self, int32_t row, int32_t replica) noexcept nogil:
+    cdef void prefilled(self, int32_t row, int32_t replica, int64_t now_ns) noexcept nogil:
         if self._uncached[row] > 0:
+            if self._prefills[replica].head == row:
+                self._oldest_since_ns[replica] = max(self._oldest_since_ns[replica], now_ns)
             self.prefill_tokens[replica] -= self._uncached[row]
             self._uncached[row] = 0
             self._links.remove(&self._prefills[replica], row)
             self._view.mark(replica)
 
+    cdef int64_t remaining(self, int32_t replica) noexcept nogil:
+        cdef int32_t oldest = self._prefills[replica].head
+        cdef double predicted_ns, left
+        if not self._decays or oldest == NONE:
+            return self.prefill_tokens[replica]
+        predicted_ns = self._base_ns + self._token_ns * self._uncached[oldest]
+        left = 0.0
+        if predicted_ns > 0:
+            left = min(max(1.0 - (self._now_ns - self._oldest_since_ns[replica]) / predicted_ns, 0.0), 1.0)
+        return self.prefill_tokens[replica] - self._uncached[oldest] + <int64_t>ceil(self._uncached[oldest] * left)
+
     cdef void note_prefills(self, int64_t now_ns) noexcept nogil:
         cdef int32_t i, replica, row, following
+        self._now_ns = now_ns
+        for replica in range(self._num_replicas if self._decays else 0):
+            if self._prefills[replica].size > 0:
+                self._view.mark(replica)
         if self._view.looked_ns != now_ns and self._view.looked_ns == self._looked_ns:
             return                      # the view shows an earlier instant, up to which all ends are noted
         self._looked_ns = self._view.looked_ns
@@ -76,7 +103,7 @@ cdef class KvAccount:
             while row != NONE:
                 following = self._links.next(row)
                 if self._requests[row].first_token_ns >= 0:
-                    self.prefilled(row, replica)
+                    self.prefilled(row, replica, self._requests[row].first_token_ns)
                 row = following
 
     cpdef int check(self) except -1:
@@ -95,17 +122,21 @@ cdef class KvAccount:
 
     # The face for tests and exploration.
 
-    def note_sent(self, row, replica, uncached_tokens):
+    def note_sent(self, row, replica, uncached_tokens, now_ns=0):
         """Note that a request was sent to a replica."""
-        self.sent(row, replica, uncached_tokens)
+        self.sent(row, replica, uncached_tokens, now_ns)
 
-    def note_left(self, row, replica):
+    def note_left(self, row, replica, now_ns=0):
         """Note that a request has left a replica."""
-        self.left(row, replica)
+        self.left(row, replica, now_ns)
 
-    def note_prefilled(self, row, replica):
+    def note_prefilled(self, row, replica, now_ns=0):
         """Note that the prefill of a request is done."""
-        self.prefilled(row, replica)
+        self.prefilled(row, replica, now_ns)
+
+    def note_time(self, now_ns):
+        """Note the time."""
+        self.note_prefills(now_ns)
 
     def note_output_block(self, row, replica, weight=None):
         """Note one more output block of a request; `weight`: of its blocks; None: they stay as they are."""
@@ -114,4 +145,4 @@ cdef class KvAccount:
 
     def loads(self):
         """Return (prefill tokens, blocks) of each replica."""
-        return [(self.prefill_tokens[i], self.blocks.blocks(i)) for i in range(self._num_replicas)]
+        return [(self.remaining(i), self.blocks.blocks(i)) for i in range(self._num_replicas)]

@@ -13,6 +13,7 @@ cdef enum Load:
     RUNNING = 4
     KV = 5                      # share of the KV blocks in use
     EFFECTIVE = 6               # waiting + running + in flight
+    REPORTED_TOKENS = 7         # texts of the requests that wait or run
 
 
 cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil:
@@ -28,6 +29,8 @@ cdef inline double load_of(Load kind, View view, int32_t replica) noexcept nogil
         return view.states[replica].running
     if kind == KV:
         return kv_usage(view, replica)
+    if kind == REPORTED_TOKENS:
+        return <double>(view.states[replica].waiting_tokens + view.states[replica].running_tokens)
     return <double>effective_load(view, replica)
 
 

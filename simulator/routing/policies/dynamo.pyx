@@ -13,6 +13,7 @@ from simulator.routing.parts.holders cimport holders
 from simulator.routing.parts.pick cimport highest, pick_in_proportion, pick_least
 from simulator.signals.media cimport DISK, HOST, NUM_MEDIA, SHARED
 
+from simulator.domain.latency_line import PriceUs
 from simulator.routing.parts.prefix_router import Capacity
 
 LARGEST_BLOCK = 1024                # tokens: with 2**33 tokens and a weight of 16 bits a cost fits a double's 53 bits
@@ -55,6 +56,14 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "source of P and D: router: the requests that it sent, as in Dynamo; replicas: their reports of prompt tokens "
         "that wait or run, and of KV blocks in use"))] = "router"
     track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
+    prefill_load_model: Annotated[Literal["none", "line"], Meta(description=(
+        "line: of the oldest unfinished prefill of a replica only those tokens count in P that are not predicted to be "
+        "done: the share 1 - time as the oldest / (prefill_base_us + per_prefill_token_us x its uncached tokens); a "
+        "line in place of Dynamo's estimator. none: all tokens count until the first token"))] = "none"
+    prefill_base_us: Annotated[PriceUs, Meta(description=(
+        "with prefill_load_model: predicted duration of a prefill"))] = 5000.0
+    per_prefill_token_us: Annotated[PriceUs, Meta(description=(
+        "with prefill_load_model: predicted duration of an uncached prompt token"))] = 20.0
     active_decode_blocks_threshold: Annotated[Share | None, Meta(extra={"unit": ""}, description=(
         "a replica with a larger share of its KV blocks in D, without this request, gets no requests; absent: any "
         "share"))] = None
@@ -79,6 +88,15 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.predicted_ttl_s is not None and self.overlap == "approximate":
             raise ValueError('predicted_ttl_s: expected none with overlap = "approximate", found '
                              f"{self.predicted_ttl_s}: all known blocks are predictions there")
+
+        if self.prefill_load_model != "none" and (self.load == "replicas" or not self.track_prefill_tokens):
+            raise ValueError('prefill_load_model: expected "none" with load = "replicas" or track_prefill_tokens = '
+                             f'false, found "{self.prefill_load_model}": no account of prefills is kept')
+
+    @property
+    def prices_us(self):
+        """Predicted durations of a prefill and of its tokens; None: no prediction."""
+        return None if self.prefill_load_model == "none" else (self.prefill_base_us, self.per_prefill_token_us)
 
     @property
     def ttl_s(self):
@@ -136,7 +154,7 @@ cdef class Dynamo(PrefixRouter):
         self.view.wants_in_flight = self.view.wants_in_flight or self._request > 0
         self.view.wants_counts = True
         if parameters.load == "router":
-            self.account = KvAccount(context, self._tracks_prefill)
+            self.account = KvAccount(context, self._tracks_prefill, parameters.prices_us)
         else:
             self.view.wants_blocks = True
         if not self._is_approximate:
@@ -265,7 +283,7 @@ cdef class Dynamo(PrefixRouter):
 
     cdef int64_t _prefill_tokens(self, int32_t replica) noexcept nogil:
         if self.account is not None:
-            return self.account.prefill_tokens[replica]
+            return self.account.remaining(replica)
         if not self._tracks_prefill:
             return 0
         return self.view.states[replica].waiting_prefill_tokens + self.view.states[replica].running_prefill_tokens
@@ -325,7 +343,7 @@ cdef class Dynamo(PrefixRouter):
             if row != self._row:
                 self._look_up(row, now_ns)
             self.account.sent(row, replica,
-                              self.requests[row].prompt_tokens - self._cached(replica) * self.index.block_size)
+                              self.requests[row].prompt_tokens - self._cached(replica) * self.index.block_size, now_ns)
         self._row = -1
         if self._remembers:
             self.index.expire(now_ns)
@@ -353,4 +371,4 @@ cdef class Dynamo(PrefixRouter):
         return self._take_loads(now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
-        return 0 if self.account is None else self.account.left(row, replica)
+        return 0 if self.account is None else self.account.left(row, replica, now_ns)

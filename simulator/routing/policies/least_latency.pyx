@@ -1,7 +1,6 @@
 """`least_latency`: the replica with the least expected latency, from means of its completed requests."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
 cimport cython
 
 from typing import Annotated
@@ -11,8 +10,7 @@ from msgspec import Meta
 
 from simulator.core.sliding_sums cimport SlidingSums
 from simulator.domain.request cimport COMPLETED
-from simulator.routing.base cimport Router
-from simulator.routing.parts.pick cimport pick_highest
+from simulator.routing.parts.scored_router cimport ScoredRouter
 
 cdef enum:                      # sums of a replica, over its completed requests
     REQUESTS = 0
@@ -42,30 +40,16 @@ class LeastLatencyParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
 
 @cython.final
-cdef class LeastLatency(Router):
+cdef class LeastLatency(ScoredRouter):
     """The replica with the least expected latency."""
 
     Parameters = LeastLatencyParameters
     why_no_legs = "it learns from the ends of whole requests"
 
     cdef SlidingSums _sums      # [replica x NUM_SUMS]
-    cdef double* _preference    # [replica] scratch
-
-    def __cinit__(self, parameters, context):
-        self._preference = <double*>calloc(self.num_replicas, sizeof(double))
-        if self._preference == NULL:
-            raise MemoryError()
 
     def __init__(self, parameters, context):
         self._sums = SlidingSums(NUM_SUMS * self.num_replicas, parameters.window_s)
-        self.reads_state = self.has_scores = True
-
-    def __dealloc__(self):
-        free(self._preference)
-
-    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self.score(row, now_ns, self._preference)
-        return pick_highest(self._preference, self.num_replicas, self.draws)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef double prompt, output

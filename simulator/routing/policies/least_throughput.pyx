@@ -1,7 +1,6 @@
 """`least_throughput`: the replica with the fewest tokens of late, prompts counted twice."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
 cimport cython
 
 from typing import Annotated
@@ -10,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.core.sliding_sums cimport SlidingSums
-from simulator.routing.base cimport Router
-from simulator.routing.parts.pick cimport pick_highest
+from simulator.routing.parts.scored_router cimport ScoredRouter
 
 
 class LeastThroughputParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,29 +23,15 @@ class LeastThroughputParameters(msgspec.Struct, frozen=True, kw_only=True, forbi
 
 
 @cython.final
-cdef class LeastThroughput(Router):
+cdef class LeastThroughput(ScoredRouter):
     """The replica with the fewest tokens of late."""
 
     Parameters = LeastThroughputParameters
 
     cdef SlidingSums _tokens    # by replica, prompts twice
-    cdef double* _preference    # [replica] scratch
-
-    def __cinit__(self, parameters, context):
-        self._preference = <double*>calloc(self.num_replicas, sizeof(double))
-        if self._preference == NULL:
-            raise MemoryError()
 
     def __init__(self, parameters, context):
         self._tokens = SlidingSums(self.num_replicas, parameters.window_s)
-        self.reads_state = self.has_scores = True
-
-    def __dealloc__(self):
-        free(self._preference)
-
-    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self.score(row, now_ns, self._preference)
-        return pick_highest(self._preference, self.num_replicas, self.draws)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t i

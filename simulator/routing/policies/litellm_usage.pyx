@@ -1,13 +1,11 @@
 """`litellm_usage`: the replica with the fewest tokens in this minute, within its limits."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.domain.request cimport COMPLETED
-from simulator.routing.base cimport Router
 from simulator.routing.parts.minute_usage cimport MinuteUsage
-from simulator.routing.parts.pick cimport pick_highest
+from simulator.routing.parts.scored_router cimport ScoredRouter
 
 import msgspec
 
@@ -23,7 +21,7 @@ class LitellmUsageParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
 
 @cython.final
-cdef class LitellmUsage(Router):
+cdef class LitellmUsage(ScoredRouter):
     """The replica with the fewest tokens in this minute."""
 
     Parameters = LitellmUsageParameters
@@ -31,23 +29,9 @@ cdef class LitellmUsage(Router):
     why_no_legs = "it learns from the ends of whole requests"
 
     cdef MinuteUsage _usage
-    cdef double* _preference    # [replica] scratch
 
     def __cinit__(self, parameters, context):
         self._usage = MinuteUsage(context)
-        self._preference = <double*>calloc(self.num_replicas, sizeof(double))
-        if self._preference == NULL:
-            raise MemoryError()
-
-    def __init__(self, parameters, context):
-        self.reads_state = self.has_scores = True
-
-    def __dealloc__(self):
-        free(self._preference)
-
-    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self.score(row, now_ns, self._preference)
-        return pick_highest(self._preference, self.num_replicas, self.draws)
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t prompt_tokens = self.requests[row].prompt_tokens, i

@@ -16,7 +16,8 @@ class PowerOfTwoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     If they are equal, the first drawn.
     Source: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 2001; power_of_two of the
-    vLLM router and power-of-two of AIBrix.
+    vLLM router and power-of-two of AIBrix. SGLang's gateway (0.3.2) compares metric = "reported_tokens" with
+    snapshot_refresh_interval_s = 1.
     """
 
     metric: LoadName = "requests"

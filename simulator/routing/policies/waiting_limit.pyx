@@ -1,7 +1,6 @@
 """`waiting_limit`: any replica with few waiting requests."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
 cimport cython
 
 from typing import Annotated
@@ -9,8 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.routing.base cimport Router
-from simulator.routing.parts.pick cimport pick_highest
+from simulator.routing.parts.scored_router cimport ScoredRouter
 
 
 class WaitingLimitParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,29 +24,16 @@ class WaitingLimitParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
 
 @cython.final
-cdef class WaitingLimit(Router):
+cdef class WaitingLimit(ScoredRouter):
     """Any replica with few waiting requests."""
 
     Parameters = WaitingLimitParameters
 
     cdef int32_t _max_waiting
-    cdef double* _scores                # [num_replicas] scratch
-
-    def __cinit__(self, parameters, context):
-        self._scores = <double*>calloc(self.num_replicas, sizeof(double))
-        if self._scores == NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        free(self._scores)
 
     def __init__(self, parameters, context):
         self._max_waiting = parameters.max_waiting
-        self.reads_state = self.has_scores = self.view.wants_counts = True
-
-    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        self.score(row, now_ns, self._scores)
-        return pick_highest(self._scores, self.num_replicas, self.draws)
+        self.view.wants_counts = True
 
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef int32_t i

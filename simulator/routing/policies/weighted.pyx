@@ -65,6 +65,7 @@ cdef int32_t keep_some(Filter chosen, int32_t row, int32_t* candidates, int32_t 
     if not 0 <= num_kept <= count:
         with gil:
             raise BadAnswer(chosen, "keep", f"0 to {count}, the number of candidates", num_kept)
+    chosen.num_emptied += num_kept == 0
     return num_kept
 
 

@@ -90,8 +90,8 @@ cdef class KvQueue(RouterQueue):
     cdef void** _heap_of                # its elements, borrowed
     cdef Waiting* _waiting              # [row]
     cdef int32_t _num_offered           # so far
-    cdef int32_t _turn                  # line that is served
-    cdef bint _has_begun                # it has its quantum
+    cdef int32_t _turn                  # line with which the next round begins
+    cdef int32_t _carries               # line that may spend the rest of its deficit before; -1: none
     cdef object _owners                 # of the borrowed arrays
 
     def __init__(self, parameters, Dynamo router, workload):
@@ -99,7 +99,7 @@ cdef class KvQueue(RouterQueue):
         cdef const Demand[::1] demands = workload.demands
         cdef const int64_t[::1] column
         cdef int32_t i
-        self._router, self._busy_ratio = router, parameters.busy_ratio
+        self._router, self._busy_ratio, self._carries = router, parameters.busy_ratio, -1
         self._owners = [workload]
         if len(requests):
             self._requests, self._demands = &requests[0], &demands[0]
@@ -191,6 +191,8 @@ cdef class KvQueue(RouterQueue):
         row = (<IndexHeap>self._heap_of[index]).top()
         self._lines[index].deficit -= self._waiting[row].cost
         self._take(row)
+        self._turn = (index + 1) % self._num_lines
+        self._carries = index if self._lines[index].deficit > 0 else -1
         return row
 
     cdef int remove(self, int32_t row) except -1 nogil:
@@ -218,7 +220,7 @@ cdef class KvQueue(RouterQueue):
             if self._router.view.accounts[i].is_routable:
                 num_open += 1
                 batch_tokens = self._router.view.states[i].max_batched_tokens
-                tokens = <double>self._router.account.prefill_tokens[i]
+                tokens = <double>self._router.account.remaining(i)
                 num_busy += (tokens > line.threshold_tokens
                              or tokens > line.threshold * (batch_tokens if batch_tokens > 0 else NO_LIMIT_TOKENS))
         return num_open > 0 and num_busy >= self._busy_ratio * num_open
@@ -239,24 +241,33 @@ cdef class KvQueue(RouterQueue):
 
     cdef int32_t _next_line(self) noexcept nogil:
         """Return the line with the next request; -1: all that may go are empty. Deficit round robin."""
-        cdef int32_t visits = 0
-        cdef Line* line
-        if not self._any_may_go():                      # then no turn ends
+        cdef int32_t carries = self._carries, index
+        self._carries = -1
+        if not self._any_may_go():
             return -1
-        while True:
-            line = &self._lines[self._turn]
-            if self._may_go(self._turn):
-                if not self._has_begun:
-                    line.deficit += line.quantum
-                    self._has_begun = True
-                if line.deficit >= self._first_cost(self._turn):
-                    return self._turn
-            elif line.requests == 0:
-                line.deficit = 0
-            self._turn, self._has_begun = (self._turn + 1) % self._num_lines, False
-            visits += 1
-            if visits == self._num_lines + 1:           # a whole round served none
-                self._add_rounds()
+        if carries >= 0 and self._may_go(carries) and self._can_pay(carries):
+            return carries
+        index = self._first_that_can_pay(adds_quantum=True)
+        if index < 0:                                   # a whole round served none
+            self._add_rounds()
+            index = self._first_that_can_pay(adds_quantum=False)
+        return index
+
+    cdef int32_t _first_that_can_pay(self, bint adds_quantum) noexcept nogil:
+        """Return the first line of a round with enough deficit; adds_quantum: each line that lacks it gets more."""
+        cdef int32_t offset, index
+        for offset in range(self._num_lines):
+            index = (self._turn + offset) % self._num_lines
+            if not self._may_go(index):
+                continue
+            if adds_quantum and not self._can_pay(index):
+                self._lines[index].deficit += self._lines[index].quantum
+            if self._can_pay(index):
+                return index
+        return -1
+
+    cdef bint _can_pay(self, int32_t line) noexcept nogil:
+        return self._lines[line].deficit >= self._first_cost(line)
 
     cdef bint _any_may_go(self) noexcept nogil:
         cdef int32_t i
@@ -269,21 +280,24 @@ cdef class KvQueue(RouterQueue):
         return self._waiting[(<IndexHeap>self._heap_of[line]).top()].cost
 
     cdef void _add_rounds(self) noexcept nogil:
-        """Add the quanta of the rounds that would serve none, so that the next round serves some request."""
-        cdef int64_t rounds = -1, needed
+        """Add the quanta of the fewest rounds after which some line can pay."""
+        cdef int64_t rounds = -1, missing
         cdef int32_t i
         for i in range(self._num_lines):
             if self._may_go(i):
-                needed = (self._first_cost(i) - self._lines[i].deficit - 1) // self._lines[i].quantum
-                rounds = needed if rounds < 0 else min(rounds, needed)
+                missing = self._first_cost(i) - self._lines[i].deficit
+                missing = (missing + self._lines[i].quantum - 1) // self._lines[i].quantum
+                rounds = missing if rounds < 0 else min(rounds, missing)
         for i in range(self._num_lines):
-            if rounds > 0 and self._may_go(i):
+            if self._may_go(i):
                 self._lines[i].deficit += rounds * self._lines[i].quantum
 
     cdef void _take(self, int32_t row) noexcept nogil:
         cdef Line* line = &self._lines[self._waiting[row].line]
         (<IndexHeap>self._heap_of[self._waiting[row].line]).remove(row)
         line.requests -= 1
+        if line.requests == 0:
+            line.deficit = 0
         line.prompt_tokens -= self._requests[row].prompt_tokens
         line.cached_tokens -= self._waiting[row].cached
         self._waiting[row].line = -1
