@@ -33,6 +33,10 @@ GIVEN_UP = {"latency__base_us": 60_000.0}           # clients whose deadlines ar
 RETRIES = FAILS | {"cluster__retry__jitter": 0.0}
 AWAY = {"failures": [{"kind": "stop", "which": i % 3, "at_s": 0.05 + 0.1 * i, "duration_s": 0.05} for i in range(6)],
         "cluster__retry__jitter": 0.0, **SLOW}
+RESENT = {"workload__client_retry__timeout_s": 0.1, "workload__client_retry__backoff_s": 0.01,
+          "workload__client_retry__jitter": 0.0, "workload__client_retry__factor": 2.0} | SLOW
+SHARED_OUT = TWO_POOLS | {"cluster__traffic_split__pools": ["a", "b"],
+                          "cluster__traffic_split__weights": [1.0, 1.0]}
 CLASSES = [{"name": "critical"}, {"name": "standard"}]
 
 
@@ -302,6 +306,16 @@ POOLS = {
     "cluster.retry.factor": acts(1.0, 10.0, **AWAY),
     "cluster.retry.max_s": acts(0.01, 1.0, cluster__retry__backoff_s=0.1, **RETRIES),
     "cluster.retry.jitter": acts(0.0, 0.5, **FAILS),
+    **{f"workload.client_retry.{key}": case for key, case in {
+        "attempts": acts(0, 2, **RESENT), "backoff_s": acts(0.01, 0.2, **RESENT), "factor": acts(1.0, 10.0, **RESENT),
+        "max_s": acts(0.005, 1.0, **RESENT), "jitter": acts(0.0, 0.5, **RESENT),
+        "timeout_s": acts(0.05, 5.0, workload={"type": "synthetic"} | DRAWN["workload"], **SLOW),
+        "on": acts(["timeout"], ["rejected"], **RESENT),
+        "budget_share": acts(0.0, 1.0, **RESENT),
+        "budget_window_s": acts(0.01, 100.0, workload__client_retry__budget_share=0.3, **RESENT)}.items()},
+    "cluster.traffic_split.pools": refuses(["a", "c"], 'there is no pool "c"', **SHARED_OUT),
+    "cluster.traffic_split.weights": acts([1.0, 3.0], [3.0, 1.0], **SHARED_OUT),
+    "cluster.traffic_split.by": acts("request", "tenant", **SHARED_OUT),
     "pools[].weight": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
         {"name": "a"}, {"name": "b", "weight": 1.0}]),
     "pools[].rpm": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
