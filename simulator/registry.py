@@ -312,6 +312,7 @@ PARTS = {
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "cluster.programs": PartKey("simulator.assembly.parts.programs:AgentPrograms", "routing"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
+    "restarts": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "autoscaling": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload"),
     "cluster.cooldown": PartKey("simulator.assembly.parts.upkeep:Upkeep", "health"),
     "cluster.breaker": PartKey("simulator.assembly.parts.upkeep:Upkeep", "health"),

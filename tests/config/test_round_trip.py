@@ -298,6 +298,10 @@ def experiments(draw):
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
     settle_scaling(table)
+    if table.get("restarts"):
+        table["restarts"] = [{"at_s": 5.0, "at_once": 2, "grace_s": 3.0, "on_stop": "lost", "loading_delay": {
+            "mean_s": 1.0, "law": "normal", "stddev_s": 0.5}}]
+        table.pop("failures", None)                                     # they do not go together
     for failure in table.get("failures", ()):
         for key in ("mtbf_s", "mttr_s", "pool", "target"):
             failure.pop(key, None)

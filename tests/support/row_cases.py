@@ -133,4 +133,6 @@ CASES = (
     *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
       for table in ("cooldown", "breaker", "retry")),
     {"cluster.retry": {}},
+    *(each | {"restarts": [{"at_s": 1.0, "loading_delay": {}} | more]} for each, more in (
+        (NIXL, {}), ({"failures": [{"kind": "stop", "at_s": 1.0}]}, {}), ({}, {"drain": "migrate"}))),
 )
