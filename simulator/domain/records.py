@@ -88,7 +88,7 @@ LEG_ROLES = ("whole", "prefill", "decode")
 # What LIFECYCLE.state and LIFECYCLE.cause mean; see engine/operations/lifecycle.pxd.
 STAGE_NAMES = ("off", "provisioning", "loading", "warming", "up", "draining", "slow", "cut_off", "down")
 LIFECYCLE_CAUSES = ("start", "scaling", "failure", "detection", "recovery", "reopening", "cooldown", "breaker",
-                    "unbarred")
+                    "unbarred", "restart")
 
 
 def has_come(status: np.ndarray) -> np.ndarray:

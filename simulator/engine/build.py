@@ -114,7 +114,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gates.append(_delivery(pool, legs, hooks.recorder, departures, gates[0] if gates else None))
     shared = Shared(
         workload=workload, recorder=hooks.recorder,
-        content=Content(legs, plan.split is not None and plan.split.prompts_return(plan)),
+        content=Content(legs, plan.prompts_return),
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
         horizon_ns=plan.horizon_ns,
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.split else None,
@@ -149,13 +149,15 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
 
 
 def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
-    """Return the operations; those that are written in Python are the last, as a single one."""
+    """Return the operations: those in Python follow the compiled ones, as a single one; clients that retry are last."""
     called = []
     for make in plan.operations:
         made = make(fleet, gateways, plan)
         (fleet.operations if isinstance(made, Operation) else called).append(made)
     if called:
         fleet.operations.append(PythonCalls(fleet, called))
+    if plan.resends is not None:
+        fleet.operations.append(plan.resends(fleet, gateways, plan, gateway_of(fleet.workload, plan.models)))
     return fleet.operations
 
 

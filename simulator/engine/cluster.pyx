@@ -283,6 +283,7 @@ cdef class Cluster:
     cdef int _hear_of_departures(self, int64_t now_ns) except -1 nogil:
         cdef int32_t row, i
         cdef int8_t how
+        cdef int64_t num_finished
         self.clock_ns = max(self.clock_ns, now_ns)
         self._last_event_ns = max(self._last_event_ns, now_ns)
         while self.fleet.departures.any():      # again: a request passed on now may be refused at once
@@ -298,9 +299,10 @@ cdef class Cluster:
                 i = self._requests[row].replica
                 if i >= 0:
                     (<Gateway>self._gateways[self.fleet.gateway_of(row)]).ended(row, how, now_ns)
+                num_finished = self._recorder.finished
                 for i in range(self._num_operations):
                     (<Operation>self._operations[i]).ended(row, how, now_ns)
-                if not self.source.is_fixed:
+                if not self.source.is_fixed and self._recorder.finished == num_finished:    # else it is sent again
                     self.source.ended(row, how, now_ns)
             for i in range(self._num_gateways):
                 (<Gateway>self._gateways[i]).settle(now_ns)

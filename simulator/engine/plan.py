@@ -149,6 +149,8 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     adds_up : record how long each request executed, if the recorder records iterations: they are simulated one
         by one.
     moves_requests : an operation moves requests between replicas.
+    resends : called with (Fleet, list of Gateway, ClusterPlan, engine.build.gateway_of), returns the Operation of
+        clients that send failed requests again, which takes back the end of a request; None: an end is final.
     split : how requests are split into a prefill and a decode leg; None: each replica serves whole requests.
     parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
     models_with_embeddings : models with items that are encoded before requests are routed, by an operation; items of
@@ -172,6 +174,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     keeps_legs: bool = False
     adds_up: bool = False
     moves_requests: bool = False
+    resends: Callable | None = None
     split: Any = None
     models_with_embeddings: frozenset = frozenset()
     parts: tuple = ()
@@ -190,6 +193,11 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     def split_models(self) -> set[str | None]:
         """Models with requests that may be split into a prefill and a decode leg."""
         return {pool.model for pool in self.pools if self.split and pool.role != "both"}
+
+    @property
+    def prompts_return(self) -> bool:
+        """Whether a replica may receive a prompt that it has computed already, for another leg or attempt."""
+        return self.resends is not None or (self.split is not None and self.split.prompts_return(self))
 
     def front_of(self, model: str | None) -> GatewayPlan:
         """Return the settings of the first gateway of a model."""

@@ -70,18 +70,31 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "prefix_cache": prefix_cache(run.replicas),
         **{f"by_{each}": breakdown(run, whole, each, verdicts, is_cut, rates) for each in LABELS},
         "fairness": cluster.fairness(whole, rates.events),
-        **_by_machine(whole, pools),
+        **_by_machine(whole, pools, _of_pools(run, verdicts, pools)),
         "latency": dict(run.latency),
         "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
                       *unsent_notes(whole), *remarks(run.workload, is_cut)],
     }
 
 
-def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...]) -> dict:
-    """Return time, requests and cost of pools, types of nodes and replicas."""
-    parts = cluster.by_pool(run, pools)
+def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...], of_pools: list[dict]) -> dict:
+    """Return time, requests and cost of pools, types of nodes and replicas; `of_pools` : latencies of each."""
+    found = cluster.by_pool(run, pools)
+    parts = {name: part | more for (name, part), more in zip(found.items(), of_pools, strict=True)}
     return {"by_pool": parts, "cost_by_node": cluster.cost_by_node(pools, parts),
             "replicas": _replicas(run, cluster.replica_shares(run, pools))}
+
+
+def _of_pools(run: Run, verdicts: Verdicts, pools: tuple[cluster.PoolFacts, ...]) -> list[dict]:
+    """Return latencies of the measured requests that each pool had last; of two legs that is the pool for decode."""
+    replicas, first, parts = run.workload.requests["replica"], 0, []
+    for pool in pools:
+        rows = np.flatnonzero((replicas >= first) & (replicas < first + pool.num_replicas))
+        own, first = run.workload.requests[rows], first + pool.num_replicas
+        ended = own["status"] > records.COMPLETED
+        parts.append({"not_completed": int(ended.sum()), "slo_attainment": attainment(verdicts.num_good(rows), own),
+                      **latencies(completed_of(own))})
+    return parts
 
 
 def preemptions(run: Run) -> dict:

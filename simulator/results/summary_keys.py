@@ -78,7 +78,10 @@ _REPLICA = {
     **keys_of("s", busy_s="time during which iterations ran"), **_KV_CACHE, **_SHARE}
 COSTS = keys_of("currency", cost_per_hour="of the whole pool or type", cost="over the run")
 _POOL = {**keys_of(replicas="of the pool", requests="sent to it", completed="completed by it"),
-         **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **COSTS}
+         **keys_of("s", up_s="of all its replicas"), **keys_of(utilisation="busy time over up_s"), **COSTS,
+         **keys_of(not_completed="measured requests that ended there without being complete"),
+         **keys_of(slo_attainment="share of its measured requests that completed within their bounds; null without "
+                   "bounds"), **_LATENCIES}
 
 SUMMARY: dict[str, Column] = {
     **keys_of(schema="version of this layout", name="of the experiment", seed="of the experiment",

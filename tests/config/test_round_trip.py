@@ -41,6 +41,7 @@ ADAPTERS = ({"names": ["a"]}, {"names": ["a", "b c"], "assign": "weighted", "wei
             {"names": ["a"], "assign": "zipf", "exponent": 2.0})
 IMAGES = ({"count": {"distribution": "uniform", "max": 3}, "sizes": [[256.0, 256.0, 0.5], [720.0, 1280.0, 0.5]]},
           {"count": {"distribution": "constant", "tokens": 2}, "rule": "tokens_per_image", "tokens_per_image": 99})
+CLIENT_RETRIES = ({"attempts": 3, "timeout_s": 5.0, "on": ["timeout"], "budget_share": 0.1, "budget_window_s": 10.0},)
 VIDEOS = ({"count": {"distribution": "uniform", "max": 2}, "clips": [[10.0, 360.0, 640.0, 1.0]], "num_frames": 32},)
 SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {}, {"acceptance": [0, 2], "num_lookahead_tokens": 1}, {"acceptance": {"distribution": [1.0, 0.5]}},
@@ -193,7 +194,7 @@ def settle_tiers(table):
 
 
 def _for_whole_requests(cluster):
-    for key in ("disaggregation", "pool_selection"):        # there are no pools, none for one phase
+    for key in ("disaggregation", "pool_selection", "traffic_split"):       # there are no pools, none for one phase
         cluster.pop(key, None)
     for key in ("pause_threshold", "pause_target", "resume_hysteresis"):        # in this order
         (cluster.get("programs") or {}).pop(key, None)
@@ -231,10 +232,13 @@ def settle_workload(draw, table):
         table["workload"].pop("sessions", None)                         # of most formats a table, of one a bool
         for key in ("end_s", "time_origin") if "start_s" in table["workload"] else ():
             table["workload"].pop(key, None)                            # an end behind the start, and one origin
+    if "client_retry" in table["workload"]:
+        table["workload"].pop("cancel_at_deadline", None)               # its clients give up
     for client in table.get("workload", {}).get("clients", ()):
         client.pop("load", None)        # likewise, and num_requests is of one mode of it
         client.pop("num_requests", None)
-    for key, values in (("adapters", ADAPTERS), ("images", IMAGES), ("videos", VIDEOS)):
+    for key, values in (("adapters", ADAPTERS), ("images", IMAGES), ("videos", VIDEOS),
+                        ("client_retry", CLIENT_RETRIES)):
         if key in table["workload"]:
             table["workload"][key] = draw(st.sampled_from(values))
 
@@ -295,6 +299,10 @@ def experiments(draw):
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
     settle_scaling(table)
+    if table.get("restarts"):
+        table["restarts"] = [{"at_s": 5.0, "at_once": 2, "grace_s": 3.0, "on_stop": "lost", "loading_delay": {
+            "mean_s": 1.0, "law": "normal", "stddev_s": 0.5}}]
+        table.pop("failures", None)                                     # they do not go together
     for failure in table.get("failures", ()):
         for key in ("mtbf_s", "mttr_s", "pool", "target"):
             failure.pop(key, None)

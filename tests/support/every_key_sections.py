@@ -34,6 +34,12 @@ GIVEN_UP = {"latency__base_us": 60_000.0}           # clients whose deadlines ar
 RETRIES = FAILS | {"cluster__retry__jitter": 0.0}
 AWAY = {"failures": [{"kind": "stop", "which": i % 3, "at_s": 0.05 + 0.1 * i, "duration_s": 0.05} for i in range(6)],
         "cluster__retry__jitter": 0.0, **SLOW}
+RESTARTED = {"restarts": [{"at_s": 0.05, "loading_delay": {"mean_s": 0.05}, "warm_up_delay": {"mean_s": 0.02}}], **SLOW}
+STOPPED = {"restarts": [RESTARTED["restarts"][0] | {"grace_s": 0.02}], **SLOW}
+RESENT = {"workload__client_retry__timeout_s": 0.1, "workload__client_retry__backoff_s": 0.01,
+          "workload__client_retry__jitter": 0.0, "workload__client_retry__factor": 2.0} | SLOW
+SHARED_OUT = TWO_POOLS | {"cluster__traffic_split__pools": ["a", "b"],
+                          "cluster__traffic_split__weights": [1.0, 1.0]}
 CLASSES = [{"name": "critical"}, {"name": "standard"}]
 
 
@@ -44,6 +50,12 @@ def delay(key):
     return {f"autoscaling.{key}.mean_s": acts(0.0, 0.1, **SCALES),
             f"autoscaling.{key}.stddev_s": acts(0.0, 0.02, **normal),
             f"autoscaling.{key}.law": acts("constant", "exponential", **settings)}
+
+
+def _normal_restart(key):
+    """Return the settings of a rolling restart with one normal delay."""
+    restart = RESTARTED["restarts"][0]
+    return {"restarts": [restart | {key: restart[key] | {"law": "normal"}}], **SLOW}
 
 
 DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
@@ -231,6 +243,14 @@ FRONT = {
     "cluster.health.check_interval_s": acts(0.0, 0.03, **FAILS),
     "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
     "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
+    "restarts[].at_s": acts(0.02, 0.1, **RESTARTED), "restarts[].at_once": acts(1, 2, **RESTARTED),
+    "restarts[].pool": acts("a", "b", **RESTARTED | TWO_POOLS),
+    "restarts[].drain": refuses("migrate", "it moves requests", **RESTARTED),
+    "restarts[].grace_s": acts(0.01, 1.0, **RESTARTED), "restarts[].on_stop": acts("retry", "lost", **STOPPED),
+    **{f"restarts[].{key}.{name}": case for key in ("loading_delay", "warm_up_delay") for name, case in {
+        "mean_s": acts(0.01, 0.1, **RESTARTED),
+        "stddev_s": acts(0.0, 0.02, **_normal_restart(key)),
+        "law": acts("constant", "exponential", **RESTARTED)}.items()},
     "failures[].kind": acts("stop", "slow", **FAILS),
     "failures[].target": acts("replica", "node", **FAILS | {
         "hardware__name": "h100-sxm-80gb", "topology__node": "dgx-h100"}),
@@ -307,6 +327,16 @@ POOLS = {
     "cluster.retry.factor": acts(1.0, 10.0, **AWAY),
     "cluster.retry.max_s": acts(0.01, 1.0, cluster__retry__backoff_s=0.1, **RETRIES),
     "cluster.retry.jitter": acts(0.0, 0.5, **FAILS),
+    **{f"workload.client_retry.{key}": case for key, case in {
+        "attempts": acts(0, 2, **RESENT), "backoff_s": acts(0.01, 0.2, **RESENT), "factor": acts(1.0, 10.0, **RESENT),
+        "max_s": acts(0.005, 1.0, **RESENT), "jitter": acts(0.0, 0.5, **RESENT),
+        "timeout_s": acts(0.05, 5.0, workload={"type": "synthetic"} | DRAWN["workload"], **SLOW),
+        "on": acts(["timeout"], ["rejected"], **RESENT),
+        "budget_share": acts(0.0, 1.0, **RESENT),
+        "budget_window_s": acts(0.01, 100.0, workload__client_retry__budget_share=0.3, **RESENT)}.items()},
+    "cluster.traffic_split.pools": refuses(["a", "c"], 'there is no pool "c"', **SHARED_OUT),
+    "cluster.traffic_split.weights": acts([1.0, 3.0], [3.0, 1.0], **SHARED_OUT),
+    "cluster.traffic_split.by": acts("request", "tenant", **SHARED_OUT),
     "pools[].weight": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[
         {"name": "a"}, {"name": "b", "weight": 1.0}]),
     "pools[].rpm": acts(1.0, 5.0, cluster__routing__policy="weighted_random", pools=[

@@ -19,6 +19,7 @@ TIERS = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0, "d2h_gb_per_s"
                       "kv_bytes_per_token": 1e3}}
 
 
+SPLIT = {"pools": ["a"], "weights": [1.0]}
 DRAFTS = {"engine.speculative": {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}}
 
 
@@ -62,6 +63,12 @@ CASES = (
     {"autoscaling": {"policy": "queue", "drain": "migrate"}},
     NIXL | {"cluster.pool_selection": {"table": [["p"]]}},
     {"cluster.pool_selection": {"table": [["a"]]}, "pools": [{"name": "a", "serves": "a"}]},
+    {"cluster.traffic_split": SPLIT, "pools": [{"name": "a", "serves": "a"}]},
+    {"cluster": {"traffic_split": SPLIT, "pool_selection": {"table": [["a"]]}}, "pools": [{"name": "a"}]},
+    NIXL | {"cluster.traffic_split": {"pools": ["p"], "weights": [1.0]}},
+    *(each | {"workload.client_retry": {"timeout_s": 5.0}} for each in (
+        NIXL, ENCODES, {"cluster.programs.policy": "none"}, {"workload.load": {"grace_s": 1.0}},
+        {"workload.cancel_at_deadline": False})),
     {"kv_transfer": {"protocol": "nixl"} | MOVES}, {"cluster.disaggregation.decider": "never"},
     {"cluster.routing.policy": "split_wise"},
     {"cluster.routing": LLUMNIX | {"infer_types": [{"infer_type": "decode", "selector": {"metrics": ["freeness"]}}]}},
@@ -129,4 +136,6 @@ CASES = (
     *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
       for table in ("cooldown", "breaker", "retry")),
     {"cluster.retry": {}},
+    *(each | {"restarts": [{"at_s": 1.0, "loading_delay": {}} | more]} for each, more in (
+        (NIXL, {}), ({"failures": [{"kind": "stop", "at_s": 1.0}]}, {}), ({}, {"drain": "migrate"}))),
 )

@@ -17,11 +17,13 @@ from simulator.domain.failures import Failure
 from simulator.domain.guards import Breaker, Cooldown, Retry
 from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
+from simulator.domain.restarts import Restart
 from simulator.errors import InputErrors, KeyFault, did_you_mean
 from simulator.results.tables import without_spare
 
 GUARDS = {"cooldowns": "cluster.cooldown", "circuit breakers": "cluster.breaker",
           "waits before retries": "cluster.retry"}
+RESTARTS = Feature("rolling restarts", "restarts")
 WHOLE_ONLY = "failures of a part of a request are not counted"
 
 
@@ -42,6 +44,7 @@ class Upkeep(Part):
     """Failures, cooldowns and autoscaling, which share the record of states."""
 
     keys = {"failures": Annotated[tuple[Failure, ...], Meta(description="failures of replicas")],
+            "restarts": Annotated[tuple[Restart, ...], Meta(description="rolling restarts of replicas")],
             "autoscaling": Annotated[Autoscaling | None, Meta(description=(
                 "starting and stopping of replicas, with the keys of the policy; absent: their number is fixed"))],
             "cluster.cooldown": Annotated[Cooldown | None, Meta(description=(
@@ -70,6 +73,10 @@ class Upkeep(Part):
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
                  "it moves requests"),
+        Conflict(RESTARTS, has.ROLES, "what a replica holds for others when it stops is not settled"),
+        Conflict(RESTARTS, used.FAILURES, "restarts of replicas that fail meanwhile are not settled"),
+        Conflict(Feature("requests that leave a replica that restarts", "restarts[].drain", "finish"),
+                 without(used.MOVES), "it moves requests"),
         *(Conflict(Feature(title, key), has.ROLES, WHOLE_ONLY) for title, key in GUARDS.items()),
         Conflict(Feature("waits before retries", "cluster.retry"), without(used.FAILURES),
                  "no request loses its replica"),
@@ -79,7 +86,12 @@ class Upkeep(Part):
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
         failures, scaling, pools = sections["failures"], sections["autoscaling"], sections["pools"]
-        yield from _failed_pools(() if failures is missing else failures, pools)
+        restarts = sections["restarts"]
+        yield from _named_pools("failures", () if failures is missing else failures, pools)
+        yield from _named_pools("restarts", () if restarts is missing else restarts, pools)
+        for i, restart in enumerate(() if restarts is missing or scaling is not None else restarts):
+            if restart.loading_delay is None:
+                yield ("restarts", i, "loading_delay"), "missing; it is that of [autoscaling] only where there is one"
         if scaling not in (None, missing) and scaling.max_replicas is not None and sections["topology"] is not missing:
             yield from _bounds(scaling, pools, sections["topology"])
         if scaling not in (None, missing):
@@ -141,6 +153,8 @@ class Upkeep(Part):
             made = upkeep.Upkeep(fleet, gateways, plan, failures=failures, health=cluster.health, autoscaling=scaling,
                                  autoscaler=scaling and registry.load("autoscaler", scaling.policy))
             made.guard(cluster.cooldown, cluster.breaker, cluster.retry)
+            if self.experiment.restarts:
+                made.restart(self.experiment.restarts)
             if self.weight_bytes is not None:
                 made.read_weights(self.weight_bytes)
             return made
@@ -157,15 +171,15 @@ def _weight_bytes(read, site) -> float:
     return rank_weights(replace(site.stored, parallelism=Parallelism(), experts=None)).num_bytes
 
 
-def _failed_pools(failures, pools) -> Iterator[Fault]:
+def _named_pools(key: str, given, pools) -> Iterator[Fault]:
     names, encode = [pool.name for pool in pools], {pool.name for pool in pools if pool.role == "encode"}
-    for i, failure in enumerate(failures):
-        if failure.pool in encode:
-            yield ("failures", i, "pool"), (
-                f'replicas of "{failure.pool}", an encode pool, do not fail: failures with items at a replica are not '
-                "supported")
-        elif failure.pool is not None and failure.pool not in names:
-            yield ("failures", i, "pool"), f'there is no pool "{failure.pool}"{did_you_mean(failure.pool, names)}'
+    for i, each in enumerate(given):
+        if each.pool in encode:
+            yield (key, i, "pool"), (
+                f'replicas of "{each.pool}", an encode pool, do not {"fail" if key == "failures" else "restart"}: '
+                f"{key} with items at a replica are not supported")
+        elif each.pool is not None and each.pool not in names:
+            yield (key, i, "pool"), f'there is no pool "{each.pool}"{did_you_mean(each.pool, names)}'
 
 
 def _bounds(scaling, pools, topology) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ cdef enum EventKind:            # kind and priority in one: at equal times the l
     LIFECYCLE = 2               # a replica is ready, or its health becomes known
     TRANSFER = 3                # KV sent from one replica to another has arrived, or begins to flow
     ENCODE = 4                  # an encoder replica ends a batch, or an item's embeddings have arrived
-    ARRIVAL = 5                 # a request arrives; never in the queue: the workload holds arrivals
+    ARRIVAL = 5                 # a request arrives; in the queue only if sent again: the workload holds arrivals
     ADMIT = 6                   # the admission policy decides
     ROUTE = 7                   # the router decides
     RECALL = 8                  # a request is taken off its replica in favour of a more urgent one

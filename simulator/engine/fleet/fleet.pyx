@@ -125,7 +125,8 @@ cdef int let_through(Fleet fleet, FrontEnd front, int64_t now_ns) except -1 nogi
     entry = front.next_done()
     while entry >= 0:
         row = <int32_t>(entry & ROW_BITS)
-        if entry >> 32 == fleet._visits[row] and fleet.requests[row].status < COMPLETED:
+        if (entry >> 32 == fleet._visits[row] and fleet.requests[row].status < COMPLETED
+                and fleet.requests[row].replica >= 0):      # else its client sends it again, and it is not here yet
             let_in(fleet, front, row, now_ns)
         entry = front.next_done()
     return front.go_on(fleet.events, now_ns)

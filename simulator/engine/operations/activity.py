@@ -22,7 +22,7 @@ class Activity:
         status = self._requests["status"][self._is_own]
         refused = int((status == records.REJECTED).sum())
         here = int(((status == records.WAITING) | (status == records.RUNNING)).sum())
-        activity, self._refused = here + refused - self._refused, refused
+        activity, self._refused = here + max(refused - self._refused, 0), refused
         if activity > self._zero.activation:
             self._active_ns = now_ns
             return True

@@ -30,6 +30,7 @@ cdef enum LifecycleCause:       # the names are records.LIFECYCLE_CAUSES
     COOLDOWN = 6                # after failures of requests the gateway sends none there for a while
     BREAKER = 7                 # the same, by a circuit breaker
     UNBARRED = 8                # that time is over
+    RESTART = 9                 # a rolling restart
 
 
 @cython.final
@@ -61,6 +62,7 @@ cdef class Lifecycle:
     cdef readonly int32_t num_draining  # replicas, with all their ranks
     cdef Fleet _fleet
     cdef list _rows                     # of records.LIFECYCLE, as tuples
+    cdef dict _drained          # index of a replica's first place -> action once it has drained, in place of OFF
 
     # A place has fewer requests: note if its replica is drained now.
     cdef int look_at(self, int32_t replica, int64_t now_ns) except -1

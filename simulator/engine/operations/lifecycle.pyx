@@ -117,7 +117,7 @@ cdef class Lifecycle:
                 else:
                     (<Place>self.places[index]).stand_behind(gateway, view_index)
         self._join(pools)
-        self._rows = []
+        self._rows, self._drained = [], {}
         for place in self.places:
             self.note(place, 0, START)
 
@@ -154,12 +154,20 @@ cdef class Lifecycle:
         for gateway in opened:
             gateway.settle(now_ns)
 
-    def enter(self, Place place, now_ns, stage):
-        """Move a replica, all its ranks, to a stage that the autoscaler decided on."""
+    def when_drained(self, Place place, action):
+        """Call `action(now_ns)` when a replica has drained, whose caches are empty then; it is not off."""
+        self._drained[place.ranks[0].index] = action
+
+    def awaits(self, Place place, action):
+        """Return whether an action given to `when_drained` has not been called."""
+        return self._drained.get(place.ranks[0].index) is action
+
+    def enter(self, Place place, now_ns, stage, cause=SCALING):
+        """Move a replica, all its ranks, to a stage that the autoscaler, or another cause, decided on."""
         self.num_draining += (stage == DRAINING) - (place.stage == DRAINING)
         for rank in place.ranks:
             rank.stage = stage
-            self.note(rank, now_ns, SCALING)
+            self.note(rank, now_ns, cause)
         self.review(place.ranks, now_ns)
         if stage == DRAINING:
             self.look_at(place.index, now_ns)
@@ -171,10 +179,14 @@ cdef class Lifecycle:
         for rank in place.ranks:
             if rank.in_flight > 0 or any([each.holds(rank.replica.index) for each in self._fleet.operations]):
                 return 0
-        self.enter(place, now_ns, OFF)
+        action = self._drained.pop(place.ranks[0].index, None)
+        if action is None:
+            self.enter(place, now_ns, OFF)
         for rank in place.ranks:
             rank.replica.rank.forget()
             self._fleet.touched(rank.index)
+        if action is not None:
+            action(now_ns)
         return 0
 
     def table(self, clock_ns):

@@ -227,6 +227,34 @@ cdef class Outages:
             self._lifecycle.note(place, now_ns, REOPENING)
             self._lifecycle.review([place], now_ns)
 
+    # ---- a replica that is stopped on purpose
+
+    def clear(self, places, failure, int64_t now_ns):
+        """Stop replicas, which drain, and take their requests off; `failure` defines the fate of these requests."""
+        cdef Place place
+        cdef int64_t last_ns
+        for place in places:
+            place.replica.halt(now_ns)
+            place.outage = Outage(now_ns, failure, loses_kv=True, is_noticed=True)
+            self._fleet.touched(place.replica.index)
+        for place in places:
+            outage = place.outage
+            self._fleet.empty_front_end(place.replica.index, now_ns)
+            last_ns = self._fleet.events.last_ns(ENQUEUE, place.index)
+            self._take_off(place, outage, now_ns)
+            if last_ns >= 0:
+                self._agenda.at(last_ns, OUTAGE, partial(self._sweep, place, outage), REPLICAS)
+        self._send_elsewhere(now_ns)
+
+    def let_go_on(self, places, int64_t now_ns):
+        """Let replicas that were stopped on purpose, and are empty, act again."""
+        cdef Place place
+        for place in places:
+            if place.stands_still:
+                place.outage.is_over = True
+                place.replica.resume(place.outage.since_ns, now_ns)
+                self._fleet.touched(place.replica.index)
+
     # ---- its requests
 
     cdef int _take_off(self, Place place, outage, int64_t now_ns) except -1:

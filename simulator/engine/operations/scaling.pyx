@@ -262,10 +262,10 @@ cdef class Scaling:
             states=states, accounts=accounts, is_known=is_known)
 
     def _finished_rows(self):
-        """Return the requests that left replicas since the last call."""
+        """Return the requests that left replicas since the last call, each once, if they were not sent again."""
         cdef int32_t i
         rows, self._finished.size = [self._finished.rows[i] for i in range(self._finished.size)], 0
-        return rows
+        return [row for row in dict.fromkeys(rows) if self._requests["status"][row] >= records.COMPLETED]
 
     def _take_finished(self):
         """Return the requests that left replicas since the last decision, by the model of their pool.

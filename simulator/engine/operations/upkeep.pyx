@@ -13,6 +13,7 @@ from simulator.engine.operations.outages cimport Outages
 from simulator.engine.operations.scaling cimport Scaling
 
 from simulator.domain.failures import Health
+from simulator.engine.operations.restarts import Restarts
 
 
 @cython.final
@@ -32,14 +33,18 @@ cdef class Upkeep(Operation):
     cdef Outages _outages
     cdef Scaling _scaling               # None: no autoscaling
     cdef Guards _guards                 # None: no cooldowns and no breakers
+    cdef object _restarts               # Restarts; None: no rolling restarts
+    cdef object _pools                  # their names
+    cdef object _seed
 
     def __init__(self, Fleet fleet, gateways, plan, *, failures=(), health=None, autoscaling=None, autoscaler=None):
         self.kinds = (OUTAGE, LIFECYCLE, SCALE, ACTUATE)
         self._fleet = fleet
         self._agenda = Agenda(fleet)
         self.lifecycle = Lifecycle(fleet, gateways, plan.pools)
-        names = [pool.name for pool in plan.pools]
-        self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), names, plan.seed)
+        self._pools, self._seed = [pool.name for pool in plan.pools], plan.seed
+        self._outages = Outages(fleet, self._agenda, self.lifecycle, failures, health or Health(), self._pools,
+                                plan.seed)
         if autoscaling is not None:
             self._scaling = Scaling(fleet, self._agenda, self.lifecycle, gateways, plan, autoscaling, autoscaler)
 
@@ -54,9 +59,22 @@ cdef class Upkeep(Operation):
         if retry is not None:
             self._outages.wait_before_retries(retry)
 
+    def restart(self, restarts):
+        """Add rolling restarts, of domain.restarts.Restart."""
+        self._restarts = Restarts(
+            self.lifecycle, self._agenda, self._outages, self._fleet.mover, restarts, self._pools, self._seed,
+            None if self._scaling is None else self._scaling.starts, LIFECYCLE)
+        if self._fleet.mover is not None:
+            self._fleet.mover.mover.watchers.append(self._look_at)
+
+    def _look_at(self, replica, now_ns):
+        self.lifecycle.look_at(replica, now_ns)
+
     cdef int start(self) except -1 nogil:
         with gil:
             self._outages.start()
+            if self._restarts is not None:
+                self._restarts.start()
             if self._scaling is not None:
                 self._scaling.start()
         return 0
@@ -67,9 +85,7 @@ cdef class Upkeep(Operation):
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         if self._guards is not None:
             self._guards.ended(row, now_ns)
-        if self._scaling is None:
-            return 0
-        if self._scaling.wants_finished:
+        if self._scaling is not None and self._scaling.wants_finished:
             self._scaling.note_finished(row)
         if self.lifecycle.num_draining > 0 and self._fleet.requests[row].replica >= 0:
             with gil:

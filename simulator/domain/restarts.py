@@ -1,0 +1,48 @@
+"""Schema of [[restarts]]: rolling restarts of replicas."""
+import math
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.domain.autoscaling import Count, Delay
+from simulator.domain.failures import Failure, Seconds
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rolling restart, one of [[restarts]].
+
+    Replicas restart in order of their number, a few at a time. Each gets no new requests, finishes those that it has,
+    loads the model and warms up, with empty caches; then the next one begins. A replica that is off, starting or
+    draining at its turn is left out. Source: Kubernetes 1.35, Deployment, strategy RollingUpdate with maxSurge = 0:
+    at_once is maxUnavailable, and grace_s terminationGracePeriodSeconds of the pod.
+    """
+
+    at_s: Annotated[Seconds, Meta(description="instant at which the first replicas begin to drain")]
+    at_once: Annotated[Count, Meta(extra={"unit": "replicas"}, description=(
+        "replicas that are away at the same time, at most"))] = 1
+    pool: Annotated[str | None, Meta(description="the replicas of this pool only; default: of all pools")] = None
+    drain: Annotated[Literal["finish", "migrate"], Meta(description=(
+        "requests of a replica that restarts: finish: it finishes them; migrate: it moves them as "
+        "[cluster.rescheduling] says, and finishes those that stay"))] = "finish"
+    grace_s: Annotated[float, Meta(ge=0, extra={"inf": True}, description=(
+        "longest time to drain; then the replica stops with the requests that are left"))] = math.inf
+    on_stop: Annotated[Literal["retry", "restart", "lost"] | None, Meta(description=(
+        "requests that are left at the end of grace_s. retry: they go elsewhere, and prompt and tokens so far are "
+        "computed again; restart: they begin again, streamed tokens are void; lost: they are dropped; default: "
+        "retry"))] = None
+    loading_delay: Annotated[Delay | None, Meta(description=(
+        "delay until the model is loaded; default: that of a start by [autoscaling], with its weights"))] = None
+    warm_up_delay: Annotated[Delay | None, Meta(description=(
+        "delay from then until the replica serves; default: none with loading_delay, else that of "
+        "[autoscaling]"))] = None
+
+    def __post_init__(self):
+        if self.on_stop is not None and math.isinf(self.grace_s):
+            raise ValueError("on_stop takes grace_s: without it a replica finishes all its requests")
+        if self.warm_up_delay is not None and self.loading_delay is None:
+            raise ValueError("warm_up_delay takes loading_delay")
+
+    def stop(self) -> Failure:
+        """Return the stop at the end of grace_s as a failure, for the fate of the requests that are left."""
+        return Failure(kind="stop", at_s=self.at_s, on_failure=self.on_stop or "retry", max_retries=2**31 - 1)
