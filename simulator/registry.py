@@ -348,6 +348,7 @@ PARTS = {
     "workload.adapters": PartKey("simulator.assembly.parts.adapters:LoraAdapters", "images"),
     "engine.lora": PartKey("simulator.assembly.parts.adapters:LoraAdapters", is_others=True),
     "engine.speculative": PartKey("simulator.assembly.parts.speculation:Speculation", is_others=True),
+    "engine.kv_retention": PartKey("simulator.assembly.parts.kv_retention:KvRetention", is_others=True),
 }
 
 # Key of summary.json -> its name in the report, and the function that puts its value into words.
@@ -356,6 +357,7 @@ FACTS = {
     "encode": ("encode pools", "simulator.results.encoding:sentence"),
     "kv_transfer": ("KV transfers", "simulator.results.hand_over:sentence"),
     "programs": ("programs", "simulator.results.programs:sentence"),
+    "kv_retention": ("held KV", "simulator.results.kv_retention:sentence"),
     "cost": ("cost", "simulator.results.money:sentence"),
     "energy": ("energy", "simulator.results.energy:sentence"),
     "uncertainty": ("uncertainty", "simulator.results.uncertainty:sentence"),

@@ -131,7 +131,7 @@ def test_comparison_runs(config, tmp_path):
                     "compare_schedulers": 300}.get(config.stem, 100)
     overrides = trained_fast(tmp_path) if config.stem == "compare_backends" else {}
     few = {"workload.num_requests": num_requests}
-    if config.stem == "compare_gateways":
+    if config.stem in ("compare_gateways", "compare_kv_retention"):
         few = {"workload.num_sessions": 60}
     plan = prepare(read_comparison(config, few | overrides))
     results = dict(measure(plan))

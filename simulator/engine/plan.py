@@ -36,6 +36,8 @@ class Pool(msgspec.Struct, frozen=True):
     ranks_per_choice : consecutive ranks of a replica among which `GatewayPlan.ranks` chooses, instead of the router.
     lock_step : domain.data_parallel.LockStepRules of its ranks; None: each rank is an engine by itself.
     tier : called with the workload, returns the KVTier of a replica; None: no KV tier.
+    retention : called with the workload, returns the domain.kv_retention.Retention of blocks held for programs; None:
+        none are held.
     layer_groups : LayerGroups, with block tables of their own; None: all layers share one.
     item_ns : called with Items, returns the time of encoding each in ns, float64 (items,); None: no prices of their
         own.
@@ -67,6 +69,7 @@ class Pool(msgspec.Struct, frozen=True):
     ranks_per_choice: int = 1
     lock_step: LockStepRules | None = LockStepRules()
     tier: Callable | None = None
+    retention: Callable | None = None
     layer_groups: LayerGroups | None = None
     item_ns: Callable | None = None
     context_range: tuple[int, ...] = ()

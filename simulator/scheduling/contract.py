@@ -111,6 +111,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     layer_groups : LayerGroups with block tables of their own; None: all layers share one block table.
     max_model_len : longest text, prompt and output, in tokens.
     tier : KVTier beyond the blocks; None: there is none.
+    retention : domain.kv_retention.Retention of blocks held for programs; None: none are held.
     """
 
     num_blocks: int
@@ -122,6 +123,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     layer_groups: LayerGroups | None = None
     max_model_len: int = 0
     tier: Any = None
+    retention: Any = None
 
 
 class ReplicaContext(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from simulator.domain.batch cimport clear_shape
 from simulator.domain.request cimport Request
 from simulator.kv.base cimport blocks_for
 from simulator.kv.hybrid.tables cimport GroupTables
+from simulator.kv.retaining cimport RetainingKV
 from simulator.kv.tier cimport UNDECIDED, External
 from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.aligned_chunks cimport AlignedText, aligned_chunk
@@ -37,7 +38,7 @@ from simulator.scheduling.base import SchedulerFacts
 from simulator.scheduling.engine_memory import vllm_needs
 from simulator.scheduling.vllm_defaults import completed, defaults
 from simulator.scheduling.vllm_overheads import around
-from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally
+from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally, retaining
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, drops_last_hit, group_faults, hashes_ahead, item_faults,
     label_faults, start_up_faults, why_no_tier)
@@ -97,6 +98,7 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _has_no_room              # the last pass that admitted all it could left a request waiting
     cdef bint _has_extras               # grammars, adapters, encoders or groups of layers
     cdef bint _chunk_continues          # a chunk of a prompt was scheduled among running sequences
+    cdef RetainingKV _retaining         # its KV cache, if it holds blocks for programs; None: another one
 
     def __init__(self, parameters, context):
         parameters = completed(parameters)
@@ -140,6 +142,7 @@ cdef class Vllm(EncodingScheduler):
         self._num_noted = len(context.requests) if self._may_skip() and behaviour.holds_prompts_alone else 0
 
     def _take_version(self, behaviour):
+        self._retaining = self.kv if isinstance(self.kv, RetainingKV) else None
         self._threshold_when_alone = behaviour.cuts_lone_prompts
         self._skips_long_prompts = behaviour.skips_long_prompts
         self._mends_victims = behaviour.mends_victims
@@ -288,6 +291,8 @@ cdef class Vllm(EncodingScheduler):
                  "drops_last_hit": ahead == 0 and drops_last_hit(parameters.speculative)}
         if plan.tier is not None:       # under "priority" a block may be lost in the iteration in which it was given
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
+        if plan.retention is not None:
+            return retaining(plan, rules)
         if plan.enable_prefix_caching and not with_tables:
             return SparseKV(plan.num_blocks, plan.block_size, plan.content, **rules)
         return PagedKV(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching, **rules)
@@ -342,6 +347,8 @@ cdef class Vllm(EncodingScheduler):
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         cdef int64_t threshold = self._chunk_limit()
         batch.start_ns = now_ns
+        if self._retaining is not None:
+            self._retaining.now_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
         self._budget = self._token_budget

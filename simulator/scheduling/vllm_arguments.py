@@ -18,6 +18,7 @@ from simulator.scheduling.vllm_tables import (
     WHY_NO_OLD_ENCODER,
     EncoderParameters,
     ItemParameters,
+    KvRetentionParameters,
     LoraParameters,
     StructuredOutputParameters,
 )
@@ -80,6 +81,8 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     lora: Annotated[LoraParameters | None, Meta(description="LoRA; absent: a batch may use any adapters")] = None
     structured_outputs: Annotated[StructuredOutputParameters | None, Meta(description=(
         "grammars of structured outputs; absent: they cost nothing"))] = None
+    kv_retention: Annotated[KvRetentionParameters | None, Meta(description=(
+        "KV blocks held for programs of agents while tools run; absent: none"))] = None
     cuda_graphs: Annotated[CudaGraphParameters | None, Meta(description=(
         "CUDA graphs; absent: batches are not padded, except with a latency backend that timed kernels"))] = None
     encoder: Annotated[EncoderParameters | None, Meta(description="absent: items cost their tokens only")] = None

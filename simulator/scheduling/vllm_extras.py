@@ -1,14 +1,27 @@
-"""Grammars, LoRA adapters and image embeddings of the scheduler `vllm`."""
+"""Grammars, LoRA adapters, image embeddings and held KV of the scheduler `vllm`."""
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain.grammar_times import workers
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.encoder_cache import EncoderCache
+from simulator.kv.retaining import RetainingKV
 from simulator.scheduling.adapter_slots import AdapterSlots
 from simulator.scheduling.grammars import Grammars
 from simulator.scheduling.tally import Tally
 from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
+
+
+def retaining(plan, rules) -> RetainingKV:
+    """Return a KV cache that holds blocks for programs.
+
+    plan : KVPlan with its `retention`. rules : further arguments of a SparseKV.
+    """
+    if plan.with_tables:
+        raise ValueError("blocks held for programs have no block tables")
+    cache = RetainingKV(plan.num_blocks, plan.block_size, plan.content, **rules)
+    cache.retain_by(plan.retention)
+    return cache
 
 
 def new_grammars(given, names, seed: int) -> Grammars:

@@ -1,4 +1,4 @@
-"""Tables below [engine] of the scheduler `vllm`: LoRA adapters, structured outputs, encoders of images."""
+"""Tables below [engine] of the scheduler `vllm`: LoRA, structured outputs, encoders of images, held KV."""
 from typing import Annotated, Literal
 
 import msgspec
@@ -175,3 +175,33 @@ class EncoderParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def embedding_us(self) -> float:
         """Time per embedding, in us."""
         return 1e6 / self.tokens_per_s if self.tokens_per_s is not None else self.us_per_embedding or 0.0
+
+
+class KvRetentionParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """KV blocks held for programs while tools run, [engine.kv_retention].
+
+    A program is a session; its client declares that a turn follows. Held blocks are reused only when no other block is
+    free. Sources: arXiv 2511.02230 (Continuum: ttl), 2402.01869 (InferCept: preserve), 2507.07400 (KVFlow: predicted).
+    """
+
+    policy: Annotated[Literal["lru", "ttl", "pin", "predicted"], Meta(description=(
+        "lru: no block is held, as in vLLM; ttl: blocks of a turn are held for ttl_s after its end, and those that "
+        "would be held least long are given back first; pin: until the program's next turn, and those held longest "
+        "are given back first; predicted: as pin, but those with the farthest expected next turn are given back "
+        "first"))] = "lru"
+    ttl_s: Annotated[Annotated[float, Meta(ge=0, le=1e6)] | None, Meta(description=(
+        "longest time for which blocks are held after a turn's end; needed by ttl, and of it alone"))] = None
+    max_share: Annotated[float, Meta(gt=0, le=1, description=(
+        "share of the KV blocks that is held and in use by no request, at most"))] = 1.0
+    error_sigma: Annotated[float, Meta(ge=0, le=10, extra={"unit": "log"}, description=(
+        "of predicted: sigma of the log-normal factor, of mean 1, between the expected and the true duration of a "
+        "tool"))] = 0.0
+
+    def __post_init__(self):
+        if (self.ttl_s is None) == (self.policy == "ttl"):
+            raise ValueError('ttl_s and policy = "ttl" take each other, '
+                             f'found policy = "{self.policy}" {"with" if self.ttl_s is not None else "without"} ttl_s')
+        if self.error_sigma > 0 and self.policy != "predicted":
+            raise ValueError(f'error_sigma takes policy = "predicted", found "{self.policy}"')
+        if self.max_share < 1 and self.policy == "lru":
+            raise ValueError(f'max_share takes a policy that holds blocks, found {self.max_share} with "lru"')

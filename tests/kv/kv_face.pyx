@@ -2,6 +2,7 @@
 """The methods of a KVCache as Python functions. The tests compile this against the package's headers."""
 from simulator.kv.base cimport KVCache
 from simulator.kv.blis_cache cimport BlisKV
+from simulator.kv.retaining cimport RetainingKV
 from simulator.kv.tiers.host_chain cimport HostChain
 from simulator.kv.tiers.host_offload cimport HostOffload
 from simulator.kv.tiers.station cimport Station
@@ -163,3 +164,10 @@ cdef class ChainFace:
 
     def next_end_ns(self):
         return self.chain.next_end_ns()
+
+
+cdef class RetainingFace(Face):
+    """Of a RetainingKV."""
+
+    def at(self, now_ns):
+        (<RetainingKV>self.kv).now_ns = now_ns

@@ -13,8 +13,15 @@ AGENTS = {
     "cluster__programs__scheduler_interval_s": 0.05, "cluster__programs__buffer_per_program": 20}
 WAITS = AGENTS | {"cluster__programs__resume_timeout_s": 0.06}
 DEMOTES = AGENTS | {"cluster__programs__soft_demote_threshold": 0.1}
+HELD = {key: value for key, value in AGENTS.items() if not key.startswith("cluster")} | {
+    "topology__replicas": 1, "engine__max_num_seqs": 4, "engine__num_gpu_blocks": 40}
+PREDICTED = HELD | {"engine__kv_retention__policy": "predicted"}
 
 PROGRAMS = {
+    **{f"scheduler:vllm.kv_retention.{key}": case for key, case in {
+        "policy": acts("lru", "pin", **HELD), "max_share": acts(1.0, 0.1, **PREDICTED),
+        "ttl_s": acts(0.01, 10.0, **HELD, engine__kv_retention__policy="ttl"),
+        "error_sigma": acts(0.0, 5.0, **PREDICTED)}.items()},
     "cluster.programs.policy": acts("thunderagent", "none", **{
         key: value for key, value in AGENTS.items() if not key.startswith("cluster")}),
     **{f"programs:thunderagent.{key}": case for key, case in {

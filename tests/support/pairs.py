@@ -19,6 +19,11 @@ ROLES = [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode"}]
 MIGRATION = {"policy": "rebalance", "interval_s": 0.02} | MOVES
 ENCODER = {"us_per_embedding": 10.0}
 IMAGES = {"rule": "tokens_per_image", "tokens_per_image": 20, "count": {"distribution": "uniform", "min": 0, "max": 1}}
+AGENTS = {"workload": {
+    "type": "sessions", "num_sessions": 4, "arrival": {"process": "poisson", "rate_per_s": 100.0},
+    "sessions": {"rounds": {"distribution": "constant", "value": 4}, "think_time_s": 0.05,
+                 "new_tokens": {"distribution": "uniform", "min": 10, "max": 50},
+                 "output_tokens": {"distribution": "uniform", "min": 1, "max": 20}}}}
 FEATURES = {
     "KV tiers": {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0} | LINKS},
     "tiers of lmcache": {"kv_tiers": {"protocol": "lmcache", "cpu_gib": 1.0} | LINKS},
@@ -87,12 +92,8 @@ FEATURES = {
     "router llumnix": {"cluster.routing.policy": "llumnix"},
     "gateway queue": {"cluster.gateway_queue": {"tick_s": 1e-3, "saturation": {
         "detector": "concurrency", "max_concurrency": 2}}},
-    "programs of agents": {
-        "cluster.programs": {"scheduler_interval_s": 0.02, "buffer_per_program": 500},
-        "workload": {"type": "sessions", "num_sessions": 4, "arrival": {"process": "poisson", "rate_per_s": 100.0},
-                     "sessions": {"rounds": {"distribution": "constant", "value": 4}, "think_time_s": 0.05,
-                                  "new_tokens": {"distribution": "uniform", "min": 10, "max": 50},
-                                  "output_tokens": {"distribution": "uniform", "min": 1, "max": 20}}}},
+    "programs of agents": {"cluster.programs": {"scheduler_interval_s": 0.02, "buffer_per_program": 500}} | AGENTS,
+    "KV held for programs": {"engine.kv_retention": {"policy": "predicted"}} | AGENTS,
     "closed loop": {"workload.load": {"mode": "concurrency", "concurrency": 4}},
     "prices and power": {"prices": {"h100-sxm-80gb": {
         "per_gpu_hour": 2.0, "currency": "USD", "source": "made up", "date": "2026-01-01"}},
