@@ -126,4 +126,10 @@ CASES = (
     *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
       for table in ("cooldown", "breaker", "retry")),
     {"cluster.retry": {}},
+    *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
+        NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
+    *(each | {"cluster.gateways": {"count": 2}} for each in (
+        {"cluster.gateway_queue": {"saturation": {"detector": "concurrency"}}},
+        {"cluster.admission": {"policy": "token_bucket"}}, {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
+    *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
 )
