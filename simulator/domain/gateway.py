@@ -99,8 +99,8 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     ttl_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
         "longest wait, after which a request is dropped; 0: no limit"))] = 0.0
     no_endpoint_ttl_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
-        "longest wait while no replica is routable, in place of ttl_s; the request is then dropped for want of a replica, "
-        "as after every wait that ends while there is none; 0: ttl_s; llm-d: 60"))] = 0.0
+        "longest wait while no replica is routable, in place of ttl_s; the request is then dropped for want of a "
+        "replica, as after every wait that ends while there is none; 0: ttl_s; llm-d: 60"))] = 0.0
     expiry_scan_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
         "time between two searches for requests that have waited for too long; 0: each is dropped at its instant; "
         "llm-d: 1"))] = 0.0

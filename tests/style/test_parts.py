@@ -27,6 +27,8 @@ FEATURES = {
         "engine/operations/outages.pyx", "engine/operations/scaling.pyx"}),     # the last two may need it
     "programs": (r"ProgramGate|ProgramDoor|ProgramPolicy|cluster\.programs\b|program_(wait|held)_ns", {
         "results/programs.py", *(f"engine/programs/{file}" for file in ("door.pyx", "gate.py", "operation.py"))}),
+    "gateways": (r"GatewayWorkers|gateway_workers|cluster\.gateways\b|GatewaysParameters",
+                 {"results/gateways.py", "engine/operations/gateway_workers.pyx"}),
     "encode": (r"EncodePlan|encode_(jobs|plan|events)|\bEncoding\b|Encoders\b|\"embeddings\"(?!:)|cluster\.encode",
                {"results/encoding.py", *(f"engine/encoders/{file}" for file in (
                    "__init__.py", "build.py", "group.pyx", "jobs.py", "operation.pxd", "operation.pyx", "plan.py",

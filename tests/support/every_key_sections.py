@@ -12,6 +12,7 @@ SLOW = {"latency__base_us": 20_000.0}
 QUEUE = {"cluster__gateway_queue__tick_s": 1e-3, "cluster__gateway_queue__saturation__detector": "concurrency",
          "cluster__gateway_queue__saturation__max_concurrency": 1, **SLOW}
 QUEUED = {"cluster__routing__policy": "dynamo", "cluster__routing__queue__threshold": 0.0, **SLOW}
+COUNTED = {"cluster__routing__policy": "lor", **SLOW}
 MOVES = {"cluster__rescheduling__policy": "rebalance", "cluster__rescheduling__interval_s": 0.01,
          "cluster__rescheduling__least_difference": 0.01, "cluster__rescheduling__kv_bytes_per_token": 1e5,
          "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__mode": "live",
@@ -195,6 +196,12 @@ FRONT = {
         "cluster__gateway_queue__in_flight_eviction": True, "latency__host__queue_base_us": 30_000.0}),
     "cluster.gateway_queue.saturation.detector": acts("utilisation", "never", **QUEUE | {
         "cluster__gateway_queue__saturation": {}}),
+    "cluster.gateways.count": acts(1, 3, **COUNTED),
+    "cluster.gateways.assignment": acts("round_robin", "random", cluster__gateways__count=2, **COUNTED),
+    "cluster.gateways.like": acts(ABSENT, "litellm", **COUNTED),
+    "cluster.gateways.decision_us": acts(0.0, 5000.0, **COUNTED),
+    "cluster.gateways.decision_us_per_replica": acts(0.0, 1000.0, **COUNTED),
+    "cluster.gateways.workers": acts(1, 3, cluster__gateways__decision_us=20_000.0, **COUNTED),
     "cluster.routing.queue.threshold": acts(0.0, 100.0, **QUEUED),
     "cluster.routing.queue.threshold_tokens": acts(0, 10**6, **QUEUED | {"cluster__routing__queue__threshold": 100.0}),
     "cluster.routing.queue.busy_ratio": acts(0.1, 1.0, **QUEUED),

@@ -138,4 +138,10 @@ CASES = (
     {"cluster.retry": {}},
     *(each | {"restarts": [{"at_s": 1.0, "loading_delay": {}} | more]} for each, more in (
         (NIXL, {}), ({"failures": [{"kind": "stop", "at_s": 1.0}]}, {}), ({}, {"drain": "migrate"}))),
+    *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
+        NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
+    *(each | {"cluster.gateways": {"count": 2}} for each in (
+        {"cluster.gateway_queue": {"saturation": {"detector": "concurrency"}}},
+        {"cluster.admission": {"policy": "token_bucket"}}, {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
+    *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
 )

@@ -118,6 +118,6 @@ cdef class TwoRouters(Router):
     cdef inline int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
         """Note that the account of a rank has changed; return its number in the group."""
         cdef int32_t rank = replica - self.groups.begin_of(group)
-        self.groups.note(replica)
+        self.groups.recount(replica)
         (<Members>self._views[group]).mark(rank)
         return rank

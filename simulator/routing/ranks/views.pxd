@@ -15,8 +15,9 @@ cdef class Groups(View):
     cdef int32_t* _outdated             # [_num_outdated] groups
     cdef int32_t _num_outdated
 
-    # The account of a rank changed.
+    # A rank changed; recount: so did its account, and that of its group is exact at once.
     cdef void note(self, int32_t rank) noexcept nogil
+    cdef void recount(self, int32_t rank) noexcept nogil
 
     cdef inline int32_t group_of(self, int32_t rank) noexcept nogil:
         return self._group_of[rank]

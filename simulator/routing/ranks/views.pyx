@@ -52,6 +52,15 @@ cdef class Groups(View):
             self._outdated[self._num_outdated] = group
             self._num_outdated += 1
 
+    cdef void recount(self, int32_t rank) noexcept nogil:
+        cdef int32_t group = self._group_of[rank]
+        cdef int8_t was_routable = self.accounts[group].is_routable
+        self.note(rank)
+        self._add_accounts(group, &self.accounts[group])
+        if self.accounts[group].is_routable != was_routable:
+            self.mark(group)
+        self.mark_in_flight(group)
+
     cdef int look(self, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         self._ranks.look(now_ns)

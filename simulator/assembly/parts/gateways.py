@@ -1,0 +1,117 @@
+"""Instances of gateways, and decisions that take time, for [cluster.gateways]."""
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator.assembly.parts.base import Part
+from simulator.config import features as has
+from simulator.config.conflicts import Conflict, Feature
+from simulator.domain.columns import Column
+from simulator.domain.gateways import MEASURED, GatewaysParameters
+from simulator.errors import InputErrors, KeyFault
+from simulator.results.gateways import SUMMARY_KEYS, metrics_of
+
+KEY = "cluster.gateways"
+NO_SESSIONS = f'{KEY}.assignment: expected "round_robin" or "random" where no request has a session, found "session"'
+SEVERAL = Feature("several gateways", f"{KEY}.count", 1)
+BUSY = Feature("gateways with decisions that take time", KEY, value=lambda place: (
+    (table := place.cluster.gateways) and table.takes_time and table))
+QUEUE = Feature("a gateway queue", "cluster.gateway_queue")
+ROUTER_QUEUE = Feature("a queue in front of the router", "cluster.routing.queue")
+ONE_LIMIT = "each instance would need a queue and limits of its own"
+ONE_STAGE = "a gateway holds requests back for one of the two"
+
+
+class Gateways(Part):
+    """Several instances of a gateway, and workers that take time to decide."""
+
+    keys = {KEY: Annotated[GatewaysParameters | None, Meta(description=(
+        "instances of the gateway, and the time of their decisions; absent: one, and decisions take no time"))]}
+    columns = {
+        "gateway": Column("", "[cluster.gateways] instance that decided about the request; -1: it did not come to one"),
+        "gateway_wait_ns": Column("ns", "time for which it waited for a worker of its gateway"),
+        "gateway_decision_ns": Column("ns", "time for which a worker of its gateway decided about it")}
+    summary_keys = SUMMARY_KEYS
+    conflicts = (
+        Conflict(SEVERAL, has.ROLES, "the routers of both legs share one account"),
+        Conflict(SEVERAL, QUEUE, ONE_LIMIT),
+        Conflict(SEVERAL, ROUTER_QUEUE, ONE_LIMIT),
+        Conflict(SEVERAL, Feature("admission policies", "cluster.admission.policy", "always"),
+                 "each instance would need budgets of its own"),
+        Conflict(SEVERAL, Feature("programs of agents", "cluster.programs"),
+                 "one policy holds the turns of all programs back"),
+        Conflict(SEVERAL, Feature("cooldowns", "cluster.cooldown"), "each instance would count failures by itself"),
+        Conflict(SEVERAL, Feature("circuit breakers", "cluster.breaker"),
+                 "each instance would count failures by itself"),
+        Conflict(BUSY, has.ROLES, "a request with two legs needs two decisions"),
+        Conflict(BUSY, ROUTER_QUEUE, ONE_STAGE),
+        Conflict(BUSY, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
+        Conflict(BUSY, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
+        Conflict(BUSY, Feature("times of routing decisions", "cluster.routing.latency_s", 0.0),
+                 "both say how long a decision takes"),
+    )
+
+    def meet(self, prepared) -> None:
+        """See Part."""
+        sessions = prepared.workload.demands["session"]
+        if self._table.assignment == "session" and len(sessions) and (sessions < 0).all():
+            raise InputErrors([KeyFault(NO_SESSIONS)])
+
+    def plan(self, plan, sink):
+        """See Part; where decisions take time, requests wait at the gateway."""
+        plan, table = super().plan(plan, sink), self._table
+        if table.count > 1:
+            from simulator.routing.instances.router import Instanced, Instances
+
+            front, way = plan.front, table.assignment
+            plan = replace(plan, front=replace(front, router=Instances, router_parameters=Instanced(
+                table.count, way, front.router, front.router_parameters)))
+        return replace(plan, keeps_journeys=plan.keeps_journeys or table.takes_time)
+
+    def operations(self, sink) -> tuple:
+        if not self._table.takes_time:
+            return ()
+        from simulator.engine.operations.gateway_workers import GatewayWorkers
+        from simulator.routing.instances.base import Assignment
+
+        table = self._table
+        return (partial(_workers, GatewayWorkers, Assignment, (
+            table.decision_ns, table.decision_us_per_replica * 1e3, table.num_workers)),)
+
+    def report(self, run, cluster) -> None:
+        """See Part: the instance of each request."""
+        if self._table.takes_time:
+            found = [workers["instances"] for workers in run.records["gateway_workers"]]
+        elif self._table.count > 1:
+            found = [_assignment(gateway.router).instances for gateway in cluster.gateways]
+        else:
+            return
+        run.columns["gateway"] = np.maximum.reduce(found)
+        run.records["gateways"] = [(instances, self._table.count) for instances in found]
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part."""
+        if "gateways" not in run.records:
+            return {}
+        metrics, notes = metrics_of(run, run.records["gateways"], self._table.num_workers)
+        measured = self._table.like and self._table.decision_us is None and MEASURED[self._table.like].note
+        return {"gateways": metrics, "diagnosis": [*notes, *([f"[{KEY}] {measured}"] if measured else ())]}
+
+    @property
+    def _table(self) -> GatewaysParameters:
+        return self.experiment.cluster.gateways
+
+
+def _assignment(router):
+    """Return the assignment of a router to instances; None: there is one instance. A second router serves ranks."""
+    return getattr(router, "assignment", None) or getattr(getattr(router, "first", None), "assignment", None)
+
+
+def _workers(operation, assignment, settings, fleet, gateways, plan):
+    """Return the operation of the workers of all gateways."""
+    demands = fleet.workload.demands
+    return operation(fleet, gateways, [_assignment(gateway.router) or assignment(1, "round_robin", demands)
+                                       for gateway in gateways], settings)
