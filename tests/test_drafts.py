@@ -155,6 +155,24 @@ def test_mtp_is_refused_for_the_modules_that_a_checkpoint_lacks(load, name):
         Site(load({"method": "mtp", "num_tokens": 1}, model__name=name)).check()
 
 
+SUFFIX = {"method": "suffix", "num_tokens": 3, "drafter_per_sequence_us": 20.0, "acceptance": {"mean_length": 1.8}}
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"engine__vllm_version": "0.10"}, r'speculative\.method: expected another one, found "suffix": vLLM 0\.10 has'),
+    ({"engine__async_scheduling": True}, 'engine.async_scheduling: expected false with method = "suffix", found true')])
+def test_where_suffix_decoding_does_not_run(load, keys, message):
+    with pytest.raises(InputErrors, match=message):
+        load(SUFFIX, **keys)
+
+
+@pytest.mark.parametrize("version", ["0.32", "0.33"])
+def test_suffix_decoding_holds_nothing_and_is_not_asynchronous(load, version):
+    site = Site(load(SUFFIX, engine__vllm_version=version)).check()
+    assert site.memory.drafter_bytes == 0
+    assert site.pool.engine.parameters.async_scheduling is False
+
+
 def test_n_grams_hold_nothing(load):
     alone, looked_up = (Site(load(each, **GRAPHS)).check() for each in (
         None, {"method": "ngram", "num_tokens": 3, "drafter_per_sequence_us": 5.0}))
