@@ -158,12 +158,14 @@ def test_mtp_is_refused_for_the_modules_that_a_checkpoint_lacks(load, name):
 SUFFIX = {"method": "suffix", "num_tokens": 3, "drafter_per_sequence_us": 20.0, "acceptance": {"mean_length": 1.8}}
 
 
-@pytest.mark.parametrize(("keys", "message"), [
-    ({"engine__vllm_version": "0.10"}, r'speculative\.method: expected another one, found "suffix": vLLM 0\.10 has'),
-    ({"engine__async_scheduling": True}, 'engine.async_scheduling: expected false with method = "suffix", found true')])
-def test_where_suffix_decoding_does_not_run(load, keys, message):
+@pytest.mark.parametrize(("method", "keys", "message"), [
+    ("suffix", {"engine__vllm_version": "0.10"}, "vLLM 0.10 does not have it"),
+    ("suffix", {"engine__async_scheduling": True}, 'expected false with method = "suffix", found true'),
+    ("medusa", {"engine__vllm_version": "0.33"}, "vLLM 0.33 does not have it")])
+def test_where_a_method_of_drafting_does_not_run(load, method, keys, message):
+    drafts = SUFFIX if method == "suffix" else {"method": method, "num_tokens": 3}
     with pytest.raises(InputErrors, match=message):
-        load(SUFFIX, **keys)
+        load(drafts, **keys)
 
 
 @pytest.mark.parametrize("version", ["0.32", "0.33"])
