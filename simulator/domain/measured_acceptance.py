@@ -119,7 +119,7 @@ def published(model: str, method: str, head: str) -> str | None:
 
 
 def of_model(model: str, method: str) -> list[str]:
-    """Return the names of all measurements of a model, in whatever format, with a method."""
+    """Return the names of measurements of a model, in any format, with a method."""
     own = {model, *(model.removesuffix(f"-{form}") for form in FORMATS)}
     return [name for name in MEASURED if name.split("/")[0] in own and method_of(name) == method]
 
