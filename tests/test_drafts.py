@@ -159,6 +159,26 @@ def test_mtp_is_refused_for_the_modules_that_a_checkpoint_lacks(load, name, bloc
         "method: vLLM does not start")
 
 
+SUFFIX = {"method": "suffix", "num_tokens": 3, "drafter_per_sequence_us": 20.0, "acceptance": {"mean_length": 1.8}}
+
+
+@pytest.mark.parametrize(("method", "keys", "message"), [
+    ("suffix", {"engine__vllm_version": "0.10"}, "vLLM 0.10 does not have it"),
+    ("suffix", {"engine__async_scheduling": True}, 'expected false with method = "suffix", found true'),
+    ("medusa", {"engine__vllm_version": "0.33"}, "vLLM 0.33 does not have it")])
+def test_where_a_method_of_drafting_does_not_run(load, method, keys, message):
+    drafts = SUFFIX if method == "suffix" else {"method": method, "num_tokens": 3}
+    with pytest.raises(InputErrors, match=message):
+        load(drafts, **keys)
+
+
+@pytest.mark.parametrize("version", ["0.32", "0.33"])
+def test_suffix_decoding_holds_nothing_and_is_not_asynchronous(load, version):
+    site = Site(load(SUFFIX, engine__vllm_version=version)).check()
+    assert site.memory.drafter_bytes == 0
+    assert site.pool.engine.parameters.async_scheduling is False
+
+
 def test_n_grams_hold_nothing(load):
     alone, looked_up = (Site(load(each, **GRAPHS)).check() for each in (
         None, {"method": "ngram", "num_tokens": 3, "drafter_per_sequence_us": 5.0}))

@@ -141,7 +141,7 @@ def _presence(model, hardware, engine, latency) -> Iterator[Fault]:
 def _scheduler_rules(engine) -> Iterator[Fault]:
     """Refuse settings that the scheduler refuses at start-up."""
     for key, message in registry.load("scheduler", engine.scheduler).faults(engine.parameters, engine):
-        yield ("engine", key), message
+        yield ("engine", *key.split(".")), message
 
 
 CHECKS = (

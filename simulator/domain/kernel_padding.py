@@ -74,9 +74,10 @@ def expert_padding(deployment: Deployment, is_old: bool = False) -> tuple[float,
 
 
 def projection_padding(deployment: Deployment, layers: range) -> float:
-    """Return the bytes of a rank by which input projections of Kimi delta attention grow.
+    """Return the bytes by which input projections of Kimi delta attention grow.
 
-    Rows of queries, keys, values, gate, the gate that forgets and updates are one matrix, of a multiple of 16 rows.
+    On one rank. Rows of queries, keys, values, gate, the gate that forgets and updates are one matrix, of a multiple
+    of 16 rows.
     """
     model, rows = deployment.model, 0.0
     for layer in layers:

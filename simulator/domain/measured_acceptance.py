@@ -113,14 +113,15 @@ def published(model: str, method: str, head: str) -> str | None:
     model : name in models/; stored in another format it is the same one. head : the drafter's repository on the hub,
     of which the organisation counts.
     """
-    found = []
-    for name in MEASURED:
-        own, drafter, data = name.split("/")
-        maker = drafter.partition("-")[2]
-        is_ours = model == own or (model.startswith(f"{own}-") and model.removeprefix(f"{own}-") in FORMATS)
-        if is_ours and method_of(name) == method and head.lower().startswith(maker):
-            found.append((data != "mt-bench", name))
+    found = [(not name.endswith("/mt-bench"), name) for name in of_model(model, method)
+             if head.lower().startswith(name.split("/")[1].partition("-")[2])]
     return min(found)[1] if found else None
+
+
+def of_model(model: str, method: str) -> list[str]:
+    """Return the names of measurements of a model, in any format, with a method."""
+    own = {model, *(model.removesuffix(f"-{form}") for form in FORMATS)}
+    return [name for name in MEASURED if name.split("/")[0] in own and method_of(name) == method]
 
 
 def text_of(name: str) -> str:

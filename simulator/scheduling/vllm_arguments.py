@@ -160,7 +160,7 @@ def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, s
     max_model_len, num_gpu_blocks = engine.max_model_len, engine.num_gpu_blocks
     if parameters.encoder is not None and not behaviour_of(parameters.vllm_version).has_encoder:
         yield "encoder", WHY_NO_OLD_ENCODER
-    yield from _suffix_faults(parameters)
+    yield from _method_faults(parameters)
     if parameters.draft_valid_rate < 1 and parameters.speculative is None:
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {parameters.draft_valid_rate}: no drafter; give [engine.speculative] beside it")
@@ -250,7 +250,6 @@ def item_faults(parameters: VllmParameters, items: Items | None) -> Iterator[tup
 def label_faults(parameters: VllmParameters, labels: Mapping) -> Iterator[tuple[str, str]]:
     """Yield (key, fault) for conflicts with the labels of the requests."""
     given = parameters.structured_outputs
-    yield from _suffix_faults(parameters)
     if parameters.draft_valid_rate < 1 and given.fraction == 0 and not len(labels.get("grammar", ())):
         yield "structured_outputs.draft_valid_rate", (
             f"expected 1, found {given.draft_valid_rate}: no request has a grammar; see fraction")
@@ -316,14 +315,12 @@ def _checkpoint_faults(parameters: VllmParameters, enable_prefix_caching: bool) 
         yield f"kv_cache_groups[{i}].checkpoint", f"expected 0, found {group.checkpoint}: {why}"
 
 
-def _suffix_faults(parameters: VllmParameters) -> Iterator[tuple[str, str]]:
-    """Yield keys that suffix decoding does not go with."""
-    version = parameters.vllm_version
-    if parameters.speculative is None or parameters.speculative.method != "suffix":
-        return
-    if not behaviour_of(version).has_suffix:
-        yield "speculative.method", f'expected another one, found "suffix": vLLM {version} has no suffix decoding'
-    if parameters.async_scheduling:
+def _method_faults(parameters: VllmParameters) -> Iterator[tuple[str, str]]:
+    """Yield methods of drafting that a version does not have, and keys that do not go with them."""
+    version, method = parameters.vllm_version, parameters.speculative and parameters.speculative.method
+    if method in behaviour_of(version).lacks_drafters:
+        yield "speculative.method", f'expected another one, found "{method}": vLLM {version} does not have it'
+    if method == "suffix" and parameters.async_scheduling:
         yield "async_scheduling", (
             'expected false with method = "suffix", found true: vLLM refuses it for drafts of its older model runner')
 

@@ -40,7 +40,7 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     backend, is_async = engine.experts and engine.experts.all2all_backend, _is_async(parameters, behaviour)
     kv_dtype = _kv_dtype(machine, said)
     machine = machine.with_kv(kv_dtype)
-    why = ": off with drafts of n-grams" if behaviour.is_async_by_default and not is_async else ""
+    why = ": off with drafts that are looked up" if behaviour.is_async_by_default and not is_async else ""
     why = ": off for pooling" if parameters.task == "pooling" and behaviour.is_async_by_default else why
     is_sized = parameters.kv_cache_memory_bytes is not None     # no share of memory beside it
     return {**({} if kv_dtype is None else {"kv_cache_dtype": kv_dtype}),

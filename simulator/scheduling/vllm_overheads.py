@@ -4,6 +4,7 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
+from simulator.domain.measured_acceptance import of_model
 from simulator.domain.server_defaults.vllm import goes_without_graphs
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.adapters import Adapters
@@ -15,7 +16,7 @@ from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.roofline.towers import tower_times
-from simulator.scheduling.drafters import OF_THE_MODEL, head_us, layer_share, num_modules
+from simulator.scheduling.drafters import OF_THE_MODEL, acceptance_of, head_us, layer_share, num_modules
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
@@ -149,11 +150,19 @@ def _with_drafter(parameters, deployment, model):
                              "[hardware] the time of reading a head is unknown")
         forward_us = head_us(deployment)
     modules = num_modules(deployment and deployment.model, given.method, given.num_tokens)
-    notes = given.notes + _hit_notes(parameters, deployment)
+    notes = given.notes + _published_notes(given, deployment) + _hit_notes(parameters, deployment)
     drafter = Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0, given.drafter_per_sequence_us or 0.0,
                       notes + [MODULES_NOTE.format(modules)] * (modules > 1))
     drafter.skips, drafter.is_whole = skips_drafts(parameters), modules > 1
     return drafter
+
+
+def _published_notes(given, deployment) -> list[str]:
+    """Return a note on published figures of the model, where an experiment takes over those of others."""
+    own = of_model(deployment.model.name, given.method) if deployment is not None else []
+    if not own or given.acceptance != acceptance_of(given.method, given.num_tokens):
+        return []
+    return [f"speculative: acceptance.measured may name figures of {deployment.model.name}: {', '.join(own)}"]
 
 
 def skips_drafts(parameters) -> bool:

@@ -2,6 +2,7 @@
 import msgspec
 import pytest
 
+import simulator
 from simulator.config.describe import describe_text, list_text
 from simulator.domain import facts
 from simulator.domain.measured_acceptance import MEASURED, method_of, published, text_of
@@ -85,6 +86,27 @@ def test_a_command_line_takes_the_measurement_of_its_model_and_drafter():
         "llama-4-maverick/eagle3-nvidia/cnn-dailymail")
     assert published("deepseek-v3.2", "mtp", "x") is None
     assert published("qwen3-8b", "eagle3", "Tengyunw/qwen3_8b_eagle3") is None
+
+
+def test_a_run_that_takes_over_others_figures_names_those_of_its_model(tmp_path):
+    (tmp_path / "a.toml").write_text("""
+model = {name = "qwen3-8b"}
+hardware = {name = "h100-sxm-80gb"}
+latency = {backend = "roofline"}
+workload = {type = "trace", path = "t.csv"}
+[engine]
+max_model_len = 2048
+num_gpu_blocks = 200
+[engine.speculative]
+num_tokens = 3
+method = "eagle3"
+""")
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,50,20\n")
+    said = {key: simulator.run(tmp_path / "a.toml", overrides=given).summary["diagnosis"] for key, given in (
+        ("others", {}), ("own", {"engine.speculative.acceptance.measured": "qwen3-8b/eagle3-redhat/mt-bench"}))}
+    assert any("may name figures of qwen3-8b: qwen3-8b/eagle3-redhat/mt-bench, " in note for note in said["others"])
+    assert not any("may name figures" in note for note in said["own"])
+    assert any("2.255 tokens a step with 3 drafts (vLLM's tests" in note for note in said["own"])
 
 
 def test_suffix_decoding_looks_up_and_has_no_measured_acceptance():
