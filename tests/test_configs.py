@@ -30,7 +30,7 @@ PROFILES = {                    # of vidur.toml: measured operators, and attenti
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
     "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
 OPERATORS = GOLDENS.parent / "data/profiles/aiconfigurator/h100_sxm"     # of operators.toml; its reader installs them
-REFUSING = ("admission", "gateway_queue")       # what these show is that not every request is served
+REFUSING = ("admission", "gateway_queue", "queue_limits")       # what these show is that not every request is served
 AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
 2023-11-16 18:15:50.9951690,396,109

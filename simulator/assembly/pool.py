@@ -6,7 +6,7 @@ from simulator.assembly.grammar_load import with_vocabulary
 from simulator.assembly.kernel_notes import kernel_notes
 from simulator.assembly.latency import host_times, latency_model
 from simulator.assembly.memory_notes import memory_notes
-from simulator.assembly.ranks import lock_step, queue_limits, ranks_per_choice
+from simulator.assembly.ranks import limit_notes, lock_step, queue_limits, ranks_per_choice
 from simulator.assembly.site import Site
 from simulator.assembly.tower_notes import tower_notes
 from simulator.engine.plan import Pool
@@ -43,7 +43,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
         context_range=pool.context_range, queue_limits=queue_limits(pool, per_node),
         notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + memory_notes(site)
-        + unpriced_notes(site) + _hit_notes(site) + line_notes(cluster))
+        + unpriced_notes(site) + _hit_notes(site) + line_notes(cluster) + limit_notes(pool))
 
 
 def _towers(site: Site):

@@ -7,6 +7,8 @@ from simulator.domain.vllm_versions import NEWEST, behaviour_of
 from simulator.engine.ranks import RankFront
 from simulator.errors import InputErrors, KeyFault
 
+QUEUE_LIMITS = ("max_num_queued_reqs", "max_num_queued_tokens")     # of [engine], for an API server
+
 
 def lock_step(site):
     """Return the rules of the pool's ranks in lock step; None: it has none.
@@ -73,8 +75,7 @@ def queue_limits(pool, per_node: int) -> tuple[int | None, ...]:
         Several API servers count the tokens, each of its own requests: vLLM shares the number of requests alone.
         Source: vLLM 0.33.0, vllm/v1/engine/admission_control.py, SharedAdmissionStats.
     """
-    requests, tokens = (getattr(pool.engine.parameters, name, None)
-                        for name in ("max_num_queued_reqs", "max_num_queued_tokens"))
+    requests, tokens = (getattr(pool.engine.parameters, name, None) for name in QUEUE_LIMITS)
     servers = pool.latency.host.api_server_count or ranks_per_choice(pool, per_node)
     if tokens is not None and servers > 1:
         raise InputErrors([KeyFault(
@@ -82,6 +83,13 @@ def queue_limits(pool, per_node: int) -> tuple[int | None, ...]:
             "prompts that it has itself, and the choice of an API server is not modelled; give "
             "latency.host.api_server_count = 1, or max_num_queued_reqs, which they count together")])
     return () if requests is tokens is None else (requests, tokens)
+
+
+def limit_notes(pool) -> tuple[str, ...]:
+    """Return a note on requests that an API server refuses."""
+    given = [name for name in QUEUE_LIMITS if getattr(pool.engine.parameters, name, None) is not None]
+    return (f"{', '.join(given)}: a refused request ends there; clients and gateways that send it again are not "
+            "modelled",) if given else ()
 
 
 def rank_front(experiment: Experiment) -> RankFront | None:

@@ -84,6 +84,7 @@ cdef class LatencyModel:
         clear_shape(&decode)
         decode.num_sequences = decode.num_decodes = decode.num_samples = 1
         decode.decode_tokens = decode.context_tokens = 1
+        decode.wastes_drafts = True
         chunk.tokens, chunk.context_tokens, chunk.prompt_tokens = 1, 0, 1
         clear_shape(&prefill)
         prefill.num_sequences = prefill.num_chunks = 1

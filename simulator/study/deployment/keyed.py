@@ -3,7 +3,7 @@ from typing import Any, NamedTuple
 
 from simulator.server_line.facts.answers import Answer
 
-# Keys written only where they differ from this value, which is the engine's and ours.
+# Defaults of the engine and of our keys; keys with these values are left out.
 USUAL = {"topology.pipeline_parallel": 1, "topology.data_parallel": 1, "topology.decode_context_parallel": 1,
          "topology.prefill_context_parallel": 1, "topology.cp_kv_cache_interleave_size": 1,
          "topology.dcp_comm_backend": "ag_rs", "engine.long_prefill_token_threshold": 0, "engine.watermark": 0.0,
@@ -45,7 +45,7 @@ def comment_of(answer: Answer, place: str) -> str:
 
 
 def say(keyed: Keyed, key: str, answer: Answer, place: str, value: Any = None) -> None:
-    """Write a key with the value at a place of the answer, unless it is usual or absent."""
+    """Write a key with the value at a place, unless it is usual or absent."""
     value = value_of(answer, place) if value is None else value
     if value is None or (key in USUAL and USUAL[key] == value):
         return

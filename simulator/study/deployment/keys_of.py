@@ -105,7 +105,7 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
 
 
 def _say_intervals(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
-    """Take the interval between prompts, and those of ranks in lock step; a version may have no other."""
+    """Take the interval between prompts, and the intervals of ranks in lock step."""
     key, name, sync = "engine.prefill_schedule_interval", "prefill_schedule_interval", "dp_sync_interval"
     in_lock_step = value_of(answer, "parallel.data_parallel_size") > 1 and checkpoint.num_experts > 0
     if sync in answer.given:

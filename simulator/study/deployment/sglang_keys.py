@@ -12,7 +12,7 @@ PLACES_OF_SGLANG = {
         "prefill_max_requests", "enable_mixed_chunk", "schedule_policy", "schedule_conservativeness",
         "enable_priority_scheduling", "prefill_decode_interval", "scheduler_recv_interval",
         "disable_overlap_schedule")}}
-# Flags of SGLang that are keys as given, where the server resolves none of them.
+# Flags of SGLang that are keys as given: the server resolves none.
 AS_GIVEN = ("disable_priority_preemption", "prefill_decode_interval_min_bs", "priority_scheduling_preemption_threshold",
             "schedule_low_priority_values_first")
 EVICTION_POLICIES = {"lfu", "lru", "priority", "slru"}      # ours of SGLang's --radix-eviction-policy
