@@ -206,7 +206,7 @@ def _for_whole_requests(cluster):
         routing.pop(key, None)
     routing.pop("like", None)                       # it goes with one policy
     if routing.pop("queue", None) and routing["policy"] == "dynamo":        # so does it; its bounds in order
-        routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0}
+        routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0, "latency_s": 0.0, "load": "router"}
     if routing.get("overlap") == "approximate":
         routing.pop("predicted_ttl_s", None)        # of exact overlaps
     for scorer in routing.get("scorers", ()):
