@@ -88,8 +88,8 @@ def queue_limits(pool, per_node: int) -> tuple[int | None, ...]:
 def limit_notes(pool) -> tuple[str, ...]:
     """Return a note on requests that an API server refuses."""
     given = [name for name in QUEUE_LIMITS if getattr(pool.engine.parameters, name, None) is not None]
-    return (f"{', '.join(given)}: a refused request ends there; clients and gateways that send it again are not "
-            "modelled",) if given else ()
+    return (f"{', '.join(given)}: no gateway sends a refused request elsewhere; its client sends it again with "
+            "[workload.client_retry]",) if given else ()
 
 
 def rank_front(experiment: Experiment) -> RankFront | None:

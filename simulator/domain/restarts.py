@@ -44,5 +44,5 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("warm_up_delay takes loading_delay")
 
     def stop(self) -> Failure:
-        """Return the stop at the end of grace_s as a failure, for the fate of the requests that are left."""
+        """Return the stop at the end of grace_s as a failure, with the requests' fate."""
         return Failure(kind="stop", at_s=self.at_s, on_failure=self.on_stop or "retry", max_retries=2**31 - 1)

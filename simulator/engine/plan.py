@@ -199,7 +199,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
     @property
     def prompts_return(self) -> bool:
-        """Whether a replica may receive a prompt that it has computed already, for another leg or attempt."""
+        """Whether a replica may receive a prompt again, for another leg or attempt."""
         return self.resends is not None or (self.split is not None and self.split.prompts_return(self))
 
     def front_of(self, model: str | None) -> GatewayPlan:

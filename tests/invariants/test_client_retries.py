@@ -22,7 +22,7 @@ def with_retries(rng, text):
         f"timeout_s = {rng.choice([0.012, 0.04, 0.1])}, jitter = {rng.choice([0.0, 0.5])}{budget}}}"))
 
 
-@pytest.fixture(scope="module", params=range(60))
+@pytest.fixture(scope="module", params=range(40))
 def experiment(request, tmp_path_factory):
     rng, folder = Random(500 + request.param), tmp_path_factory.mktemp("retries")
     source = test_pipeline_conservation if request.param % 2 else test_whole_cluster

@@ -155,7 +155,7 @@ cdef class Lifecycle:
             gateway.settle(now_ns)
 
     def when_drained(self, Place place, action):
-        """Call `action(now_ns)` when a replica has drained, whose caches are empty then; it is not off."""
+        """Call `action(now_ns)` in place of turning a drained replica off; its caches are empty by then."""
         self._drained[place.ranks[0].index] = action
 
     def awaits(self, Place place, action):

@@ -230,7 +230,7 @@ cdef class Outages:
     # ---- a replica that is stopped on purpose
 
     def clear(self, places, failure, int64_t now_ns):
-        """Stop replicas, which drain, and take their requests off; `failure` defines the fate of these requests."""
+        """Stop replicas, which drain, and take their requests off; `failure` defines their fate."""
         cdef Place place
         cdef int64_t last_ns
         for place in places:

@@ -17,21 +17,21 @@ class Rolling:
 
     def __init__(self, settings, generator):
         self.settings, self.generator = settings, generator
-        self.waiting = []       # Place of the first rank of each replica whose turn has not come
+        self.waiting = []       # Place of the first rank of each replica that has not had its turn
         self.num_away = 0       # replicas that drain or start
 
 
 class Restarts:
     """The rolling restarts of a cluster.
 
-    lifecycle, agenda, outages, mover : of the cluster; mover None: requests are never moved.
+    parts : Lifecycle, Agenda, Outages and mover of the cluster; mover None: requests are never moved.
     restarts : of domain.restarts.Restart. pools : their names, in the order in which replicas are numbered.
     seed : of the experiment. starts : Starts of [autoscaling]; None: there is none.
     kind : EventKind of all steps.
     """
 
-    def __init__(self, lifecycle, agenda, outages, mover, restarts, pools, seed, starts, kind):
-        self._lifecycle, self._agenda, self._outages, self._mover = lifecycle, agenda, outages, mover
+    def __init__(self, parts, restarts, pools, seed, starts, kind):
+        self._lifecycle, self._agenda, self._outages, self._mover = parts
         self._pools, self._starts, self._kind = pools, starts, kind
         self._all = [Rolling(settings, RandomStreams(seed).generator(f"restarts {number}"))
                      for number, settings in enumerate(restarts)]

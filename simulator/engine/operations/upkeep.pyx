@@ -62,7 +62,7 @@ cdef class Upkeep(Operation):
     def restart(self, restarts):
         """Add rolling restarts, of domain.restarts.Restart."""
         self._restarts = Restarts(
-            self.lifecycle, self._agenda, self._outages, self._fleet.mover, restarts, self._pools, self._seed,
+            (self.lifecycle, self._agenda, self._outages, self._fleet.mover), restarts, self._pools, self._seed,
             None if self._scaling is None else self._scaling.starts, LIFECYCLE)
         if self._fleet.mover is not None:
             self._fleet.mover.mover.watchers.append(self._look_at)
