@@ -8,9 +8,10 @@ from simulator.kv.content cimport Content, Cursor
 
 
 def text_hashes(Content content, int32_t row, int32_t block_size, int64_t num_tokens):
-    """Return the hashes of the whole blocks in the first tokens of a text, uint64 (blocks,).
+    """Return the hashes of whole blocks at a text's beginning, uint64 (blocks,).
 
-    Blocks behind the part that other requests may share are left out. Equal hashes mean equal text up to the block's end.
+    Blocks behind the part that other requests may share are left out. Equal hashes mean equal text up to the end of the
+    block.
     """
     cdef int32_t count = <int32_t>(min(num_tokens, <int64_t>content.public_tokens(row)) // block_size), i
     cdef Cursor cursor

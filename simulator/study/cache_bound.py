@@ -19,28 +19,9 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
+from simulator.assembly.stays import FOREVER_NS, Stay
 
-from simulator.domain import records
-from simulator.kv.content import Content
-from simulator.kv.text_hashes import text_hashes
-from simulator.workload.base import Workload
-
-FOREVER_NS = np.iinfo(np.int64).max
 ADMISSION, END = 0, 1           # in this order at one instant
-
-
-class Stay(NamedTuple):
-    """A request at its replica.
-
-    begin_ns, end_ns : from the first admission to the end.
-    blocks : of its text, numbered, the first block first. lookups : leading blocks that its prompt looks up.
-    """
-
-    begin_ns: int
-    end_ns: int
-    blocks: list[int]
-    lookups: int
 
 
 class Bound(NamedTuple):
@@ -48,25 +29,6 @@ class Bound(NamedTuple):
 
     hits: int
     unlimited: int
-
-
-def stays_of(workload: Workload, block_size: int) -> dict[int, list[Stay]]:
-    """Return the stays at each replica, from the requests of a run, in order of admission.
-
-    Requests that did not complete stay for ever.
-    """
-    content, requests, numbers = Content(workload), workload.requests, {}
-    stays = defaultdict(list)
-    chosen = np.flatnonzero((requests["scheduled_ns"] >= 0) & (requests["replica"] >= 0))
-    for row in chosen[np.argsort(requests["scheduled_ns"][chosen], kind="stable")].tolist():
-        prompt, output = int(requests["prompt_tokens"][row]), int(requests["output_tokens"][row])
-        hashes = text_hashes(content, row, block_size, prompt + output).tolist()
-        is_done = requests["status"][row] == records.COMPLETED
-        end_ns = int(requests["completed_ns"][row]) if is_done else FOREVER_NS
-        stays[int(requests["replica"][row])].append(Stay(
-            int(requests["scheduled_ns"][row]), end_ns, [numbers.setdefault(each, len(numbers)) for each in hashes],
-            min((prompt - 1) // block_size, len(hashes))))
-    return stays
 
 
 def bound_of(stays: list[Stay], num_blocks: int) -> Bound:
@@ -98,7 +60,7 @@ class _Book:
                 self._touches[block].append((stay.begin_ns, place >= stay.lookups))
 
     def admit(self, stays: list[Stay]) -> tuple[int, int]:
-        """Return the hits of requests admitted at one instant, and those of an unlimited cache.
+        """Return the hits of requests admitted together, and without limit.
 
         Each may find the blocks of the others: their order is not known.
         """
@@ -120,7 +82,7 @@ class _Book:
         return hits, unlimited
 
     def end(self, stay: Stay) -> None:
-        """Keep the blocks of a request, as far as others do not hold them, and give up the farthest."""
+        """Keep the blocks of a request, unless held; give up the farthest."""
         for depth, block in enumerate(stay.blocks):
             self._holders[block] -= 1
             if self._holders[block] == 0 and (next_ns := self._next_lookup_ns(block, stay.end_ns)) < FOREVER_NS:

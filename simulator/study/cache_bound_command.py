@@ -7,11 +7,12 @@ from simulator.api import run as run_experiment
 from simulator.assembly.context import block_tokens
 from simulator.assembly.requests import requests_of
 from simulator.assembly.site import sites_of
+from simulator.assembly.stays import stays_of
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, faults_of
 from simulator.results.summary import json_text
-from simulator.study.cache_bound import bound_of, stays_of
+from simulator.study.cache_bound import bound_of
 from simulator.study.telling.said import wrapped
 from simulator.study.telling.screen import table_of
 
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def facts_of(experiment: Experiment) -> dict[str, int]:
-    """Return tokens looked up and found in a run, and the most that could have been found.
+    """Return tokens looked up, found, and possible to find, of a run.
 
     Raises
     ------

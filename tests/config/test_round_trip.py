@@ -48,6 +48,7 @@ SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
     {"acceptance": {"mean_length": 2.5}}, {"acceptance": {"measured": "qwen3-8b/eagle3-redhat/mt-bench"}},
     {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
+HELD = [{"policy": "lru"}, {"policy": "ttl", "ttl_s": 1.5}, {"policy": "predicted", "error_sigma": 0.5}]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 PRICE = {"per_gpu_hour": 0.75, "currency": "EUR", "source": "s", "date": "2024-02-29"}
@@ -147,6 +148,8 @@ def settle_scheduler(engine):
                "enable_priority_scheduling": True, "chunked_prefill_size": 2**20, "prefill_decode_interval": 3}
     engine |= {key: value for key, value in settled.items() if key in keys}
     engine.pop("disable_priority_preemption", None)
+    (engine.get("cuda_graphs") or {}).pop("memory_gib", None)       # no KV blocks are counted
+    engine.pop("language_model_only", None)             # no encoder goes with it
     engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
@@ -191,6 +194,16 @@ def settle_tiers(table):
     for place in (routing, *routing.get("scorers", ())):
         for key in () if table.get("kv_tiers") else TIER_KEYS:
             place.pop(key, None)
+
+
+def settle_retention(draw, table):
+    """Hold blocks for programs by keys of one policy, and only where no other table moves blocks or requests."""
+    engine = table["engine"]
+    if engine.get("kv_retention"):
+        others = (table.get("kv_tiers"), table.get("failures"), table.get("cluster", {}).get("rescheduling"),
+                  engine.get("kv_cache_groups"))
+        engine["kv_retention"] = {"policy": "lru"} if any(others) else draw(st.sampled_from(HELD))
+        engine["enable_prefix_caching"] = True
 
 
 def _for_whole_requests(cluster):
@@ -316,6 +329,7 @@ def experiments(draw):
         table["output"].pop("vidur_csv", None)          # it takes both tables
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
+    settle_retention(draw, table)
     for key in ("prices", "power", "carbon", "electricity"):
         table.pop(key, None)
     return table | draw(st.sampled_from(MONEY)) | {"hardware": {"name": "a10"}, "model": {"name": "llama-3.1-8b"}}

@@ -57,7 +57,8 @@ def test_requests_that_wait_and_run_count_until_they_are_complete(causes):
     assert result.summary["requests"]["completed"] == 3 and result.summary["by_cause"] == {"rejected": {REQS: 1}}
     assert result.requests["status"].tolist()[2] == records.REJECTED
     assert result.summary["diagnosis"] == [
-        f"{REQS}: a refused request ends there; clients and gateways that send it again are not modelled"]
+        f"{REQS}: no gateway sends a refused request elsewhere; its client sends it again with "
+        "[workload.client_retry]"]
 
 
 def test_prompts_count_in_whole_until_their_first_token(causes):

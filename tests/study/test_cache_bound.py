@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from simulator import cli
+from simulator.assembly.stays import FOREVER_NS, Stay
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
-from simulator.study.cache_bound import FOREVER_NS, Stay, bound_of
+from simulator.study.cache_bound import bound_of
 from simulator.study.cache_bound_command import facts_of
 
 AGENTS = """

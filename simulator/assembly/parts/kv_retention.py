@@ -19,8 +19,8 @@ NO_SESSIONS = (f"{KEY}: expected requests with a session, a program is a session
 NOTHING_SHARED = f"[{KEY}] held nothing: no prompt begins with the text of an earlier turn"
 LEFT = (f"[{KEY}] %d holds were open at the end of the run: their programs went on at other replicas, or their next "
         "turn did not come")
-KNOWN_TIMES = (f"[{KEY}] a client declares with each turn whether another follows, and for predicted how long the tool "
-               "runs; a block is held or not, and never keeps a request from being admitted")
+KNOWN_TIMES = (f"[{KEY}] clients declare whether a turn follows and, for predicted, how long its tool runs; held "
+               "blocks never keep a request from being admitted")
 SUMS = {"holds": "num_holds", "found": "num_found", "expired": "num_expired", "open": "num_open",
         "found_blocks": "blocks_found", "given_back_blocks": "blocks_given_back",
         "over_share_blocks": "blocks_over_share", "most_held_blocks": "most_set_aside"}
