@@ -166,10 +166,18 @@ def test_without_a_replica_the_gateway_decides_again_later(run):
     assert column(results, "gateway_decision_ns") == [4 * MS]
 
 
-def test_litellm_has_its_measured_cost(run):
-    results = run(FIVE, cluster__gateways={"like": "litellm"})
-    assert column(results, "gateway_decision_ns") == [3_320_000] * 5
-    assert column(results, "gateway_wait_ns") == [0, 0, 0, 0, 3_320_000]
+@pytest.mark.parametrize(("like", "waits_ns"), [
+    ("litellm", [0, 0, 0, 0, 3_320_000]), ("llm-d", [0, 500_000, 1_000_000, 1_500_000, 2_000_000])])
+def test_measured_costs_have_names(run, like, waits_ns):
+    results = run(FIVE, cluster__gateways={"like": like})
+    decision_ns = waits_ns[4] // (1 if like == "litellm" else 4)
+
+    assert column(results, "gateway_decision_ns") == [decision_ns] * 5
+    assert column(results, "gateway_wait_ns") == waits_ns
+    assert [text for text in results.summary["diagnosis"] if text.startswith("[cluster.gateways]")]
+    own = run(FIVE, cluster__gateways={"like": like, "decision_us": 7})
+    assert column(own, "gateway_decision_ns") == [7000] * 5
+    assert not [text for text in own.summary["diagnosis"] if text.startswith("[cluster.gateways]")]
 
 
 def test_one_gateway_of_instant_decisions_changes_nothing(run):
