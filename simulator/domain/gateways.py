@@ -16,9 +16,9 @@ class Measured(NamedTuple):
     note: str
 
 
-# Sources. litellm: docs.litellm.ai/docs/benchmarks, as of 2026: mean "LiteLLM Overhead Duration" with four instances of
-# 4 CPUs; the page advises a worker for each CPU. llm-d: kubernetes-sigs/gateway-api-inference-extension, pull request 768
-# (2025): 0.2 ms, and 0.3 ms for the prefix scorer, with six servers.
+# Sources. litellm: docs.litellm.ai/docs/benchmarks, as of 2026: mean "LiteLLM Overhead Duration" with four instances
+# of 4 CPUs; the page advises a worker for each CPU. llm-d: kubernetes-sigs/gateway-api-inference-extension, pull
+# request 768 (2025): 0.2 ms, and 0.3 ms for the prefix scorer, with six servers.
 MEASURED = {
     "litellm": Measured(3320.0, 4, (
         "3.32 ms is the mean overhead of LiteLLM with four instances at 1,170 requests/s; with two at 1,036 requests/s "
