@@ -11,6 +11,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     make: Callable | None = None
     seed: int = 0
     stream: str = "admission"
+    assignment: Any = None              # simulator.routing.instances.base.Assignment
+    views: tuple = ()                   # View
 
 class Admission:
     view: Any                           # View

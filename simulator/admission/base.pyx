@@ -15,6 +15,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     stream : name of the random stream.
     make : called as `make(kind, section, context)`, builds the choice of a nested table: the class of a registry kind
         that its `policy` or `detector` names, with its `parameters`.
+    assignment, views : of requests to instances of the gateway, routing.instances.base.Assignment, and the view of each
+        instance; None and empty: there is one instance.
     """
 
     view: Any
@@ -24,6 +26,8 @@ class AdmissionContext(msgspec.Struct, frozen=True):
     make: Any = None
     seed: int = 0
     stream: str = "admission"
+    assignment: Any = None
+    views: tuple = ()
 
 
 cdef class Admission:

@@ -311,8 +311,10 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
         router, reports = router_of(entries, context, fleet, plan, front)
     view.watch(shared.workload.labels)
     slots = sum(replica.scheduler.max_running for replica in view.replicas)
+    first = getattr(router, "first", router)            # the router among the instances, if there are several
     gate = AdmissionContext(view, shared.workload, front.classes, slots, front.make, plan.seed,
-                            f"admission {_stream(index, model, plan)}")
+                            f"admission {_stream(index, model, plan)}", getattr(first, "assignment", None),
+                            tuple(getattr(first, "views", ())))
     admission = front.admission and front.admission(front.admission_parameters, gate)
     queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)

@@ -151,6 +151,12 @@ def settle_scheduler(engine):
     (engine.get("cuda_graphs") or {}).pop("memory_gib", None)       # no KV blocks are counted
     engine.pop("language_model_only", None)             # no encoder goes with it
     engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
+    for key in ("encoder", "limit_mm_per_prompt") if engine.get("language_model_only") else ():
+        engine.pop(key, None)
+    if engine.get("vllm_version") == "0.10":
+        engine.pop("encoder", None)
+    if isinstance(engine.get("cuda_graphs"), dict):
+        engine["cuda_graphs"].pop("memory_gib", None)       # it counts where no number of blocks is given
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
     if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():
@@ -209,6 +215,10 @@ def settle_retention(draw, table):
 def _for_whole_requests(cluster):
     for key in ("disaggregation", "pool_selection", "traffic_split"):       # there are no pools, none for one phase
         cluster.pop(key, None)
+    for key in ("count", "assignment", "workers") if cluster.get("gateways") else ():
+        cluster["gateways"].pop(key, None)
+    if cluster.get("programs") or cluster.get("routing", {}).get("latency_s"):      # nor with a queue of the router
+        cluster.pop("gateways", None)
     for key in ("pause_threshold", "pause_target", "resume_hysteresis"):        # in this order
         (cluster.get("programs") or {}).pop(key, None)
     routing = cluster.get("routing", {})
@@ -220,6 +230,7 @@ def _for_whole_requests(cluster):
         routing.pop(key, None)
     routing.pop("like", None)                       # it goes with one policy
     if routing.pop("queue", None) and routing["policy"] == "dynamo":        # so does it; its bounds in order
+        cluster.pop("gateways", None)
         routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0, "latency_s": 0.0, "load": "router"}
     if routing.get("prefill_load_model") == "line":
         routing |= {"load": "router", "track_prefill_tokens": True}

@@ -166,10 +166,18 @@ def test_without_a_replica_the_gateway_decides_again_later(run):
     assert column(results, "gateway_decision_ns") == [4 * MS]
 
 
-def test_litellm_has_its_measured_cost(run):
-    results = run(FIVE, cluster__gateways={"like": "litellm"})
-    assert column(results, "gateway_decision_ns") == [3_320_000] * 5
-    assert column(results, "gateway_wait_ns") == [0, 0, 0, 0, 3_320_000]
+@pytest.mark.parametrize(("like", "waits_ns"), [
+    ("litellm", [0, 0, 0, 0, 3_320_000]), ("llm-d", [0, 500_000, 1_000_000, 1_500_000, 2_000_000])])
+def test_measured_costs_have_names(run, like, waits_ns):
+    results = run(FIVE, cluster__gateways={"like": like})
+    decision_ns = waits_ns[4] // (1 if like == "litellm" else 4)
+
+    assert column(results, "gateway_decision_ns") == [decision_ns] * 5
+    assert column(results, "gateway_wait_ns") == waits_ns
+    assert [text for text in results.summary["diagnosis"] if text.startswith("[cluster.gateways]")]
+    own = run(FIVE, cluster__gateways={"like": like, "decision_us": 7})
+    assert column(own, "gateway_decision_ns") == [7000] * 5
+    assert not [text for text in own.summary["diagnosis"] if text.startswith("[cluster.gateways]")]
 
 
 def test_one_gateway_of_instant_decisions_changes_nothing(run):
@@ -183,16 +191,22 @@ ROUTERS = ({"policy": "lor"}, {"policy": "dynamo"}, {"policy": "cache_aware"}, {
            {"policy": "llumnix"}, {"policy": "prefixaware"}, {"policy": "random"}, {"policy": "litellm_latency"})
 UPSETS = {"failures": [{"kind": "stop", "which": 1, "at_s": 0.1, "duration_s": 0.1}],
           "autoscaling": {"policy": "queue", "target_waiting": 1.0, "interval_s": 0.05, "max_replicas": 5}}
+ADMITS = [{"cluster__admission": policy} for policy in (
+    {"policy": "token_quota", "tokens": 4000}, {"policy": "probabilistic"},
+    {"policy": "tier_shed", "max_load": 3, "min_priority": 101})]
 MOVES = {"cluster__rescheduling": {"policy": "rebalance", "interval_s": 0.02, "kv_bytes_per_token": 1e4,
                                    "bandwidth_gb_per_s": 10.0}}
 
 
-@pytest.mark.parametrize("routing", ROUTERS, ids=lambda routing: routing["policy"])
-@pytest.mark.parametrize("upsets", [UPSETS, MOVES, {"topology__data_parallel": 2}], ids=["upkeep", "moves", "ranks"])
+CHANGES = {"upkeep": UPSETS, "moves": MOVES, "ranks": {"topology__data_parallel": 2}}
+
+
+@pytest.mark.parametrize(("routing", "upsets"), [
+    *(pytest.param(routing, each, id=f"{routing['policy']}-{name}") for routing in ROUTERS
+      for name, each in CHANGES.items() if (routing["policy"], name) != ("llumnix", "ranks")),     # which is refused
+    *(pytest.param(ROUTERS[0], each, id=each["cluster__admission"]["policy"]) for each in ADMITS)])
 def test_an_instance_with_all_requests_is_a_gateway(run, routing, upsets):
     """All requests are of one session, whose hash is of the first of 17: its account sees all that happens."""
-    if routing["policy"] == "llumnix" and "topology__data_parallel" in upsets:
-        pytest.skip("refused")
     rows = mixed(100, sessions=1)
     alone = run(rows, MIXED, cluster__routing=routing, **upsets)
     several = run(rows, MIXED, cluster__routing=routing, cluster__gateways={
@@ -224,6 +238,17 @@ def test_sessions_stay_at_their_instance(run):
     assert len(set.union(*of_session.values())) > 1
 
 
+def test_each_instance_has_budgets_of_its_own(run):
+    # A bucket holds two prompts of 100 tokens, and gets no third one within the run.
+    admission = {"policy": "token_bucket", "capacity_tokens": 200.0, "refill_tokens_per_s": 1.0}
+    status = {count: run([(0, 100, 2)] * 6, cluster__admission=admission, cluster__gateways={
+        "count": count}).requests["status"].tolist() for count in (1, 2, 3)}
+
+    assert status[1] == [3, 3, 4, 4, 4, 4]
+    assert status[2] == [3, 3, 3, 3, 4, 4]
+    assert status[3] == [3] * 6
+
+
 def test_each_model_has_gateways_of_its_own(run):
     rows = [(0, 100, 50, name) for name in ("a", "b", "a", "b")]
     results = run(rows, ",model", cluster__gateways={"count": 2, "decision_us": 1000}, pools=[
@@ -236,8 +261,8 @@ def test_each_model_has_gateways_of_its_own(run):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"cluster__gateways": {"count": 2}, "cluster__admission__policy": "token_bucket"},
-     r"cluster.gateways.count: expected 1 with cluster.admission.policy = \"token_bucket\", found 2: .*budgets"),
+    ({"cluster__gateways": {"count": 2}, "cluster__gateway_queue": {"saturation": {"detector": "concurrency"}}},
+     r"cluster.gateways.count: expected 1 with \[cluster.gateway_queue\], found 2: .*limits of its own"),
     ({"cluster__gateways": {"decision_us": 5}, "cluster__routing__latency_s": 0.1},
      r"cluster.gateways: expected none with cluster.routing.latency_s = 0.1: both say"),
     ({"cluster__gateways": {"assignment": "random"}}, "assignment: leave it out with count = 1"),

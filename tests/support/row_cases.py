@@ -142,6 +142,6 @@ CASES = (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
         {"cluster.gateway_queue": {"saturation": {"detector": "concurrency"}}},
-        {"cluster.admission": {"policy": "token_bucket"}}, {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
+        {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
 )

@@ -39,8 +39,6 @@ class Gateways(Part):
         Conflict(SEVERAL, has.ROLES, "the routers of both legs share one account"),
         Conflict(SEVERAL, QUEUE, ONE_LIMIT),
         Conflict(SEVERAL, ROUTER_QUEUE, ONE_LIMIT),
-        Conflict(SEVERAL, Feature("admission policies", "cluster.admission.policy", "always"),
-                 "each instance would need budgets of its own"),
         Conflict(SEVERAL, Feature("programs of agents", "cluster.programs"),
                  "one policy holds the turns of all programs back"),
         Conflict(SEVERAL, Feature("cooldowns", "cluster.cooldown"), "each instance would count failures by itself"),
@@ -64,12 +62,19 @@ class Gateways(Part):
         """See Part; where decisions take time, requests wait at the gateway."""
         plan, table = super().plan(plan, sink), self._table
         if table.count > 1:
-            from simulator.routing.instances.router import Instanced, Instances
-
-            front, way = plan.front, table.assignment
-            plan = replace(plan, front=replace(front, router=Instances, router_parameters=Instanced(
-                table.count, way, front.router, front.router_parameters)))
+            plan = replace(plan, front=self._multiplied(plan.front))
         return replace(plan, keeps_journeys=plan.keeps_journeys or table.takes_time)
+
+    def _multiplied(self, front):
+        """Return the settings of a gateway with a router, and an admission policy, for each instance."""
+        from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
+        from simulator.routing.instances.router import Instanced, Instances
+
+        front = replace(front, router=Instances, router_parameters=Instanced(
+            self._table.count, self._table.assignment, front.router, front.router_parameters))
+        return front if front.admission is None else replace(
+            front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
+                front.admission, front.admission_parameters))
 
     def operations(self, sink) -> tuple:
         if not self._table.takes_time:

@@ -3,6 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
+from simulator.core.debug cimport SIM_DEBUG
+from simulator.core.errors cimport broken
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.routing.base cimport Router
 from simulator.routing.door cimport ask_any
@@ -65,7 +67,8 @@ cdef class Instances(Router):
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef void* router = self._routers[self.assignment.of(row)]
-        cdef int32_t replica = ask_any(<Router>router, row, now_ns)
+        cdef int32_t replica = self.check() if SIM_DEBUG else 0
+        replica = ask_any(<Router>router, row, now_ns)
         self.scored = (<Router>router).scored
         return replica
 
@@ -100,6 +103,17 @@ cdef class Instances(Router):
         for i in range(self.assignment.count):
             (<InstanceView>self._views[i]).refresh(replica)
             (<Router>self._routers[i]).closed(replica, now_ns)
+        return 0
+
+    cdef int check(self) except -1 nogil:
+        """Raise RuntimeError unless the accounts of the instances add up to that of the gateway."""
+        cdef int32_t replica, total, i
+        for replica in range(self.num_replicas if self.reads_state else 0):
+            total = 0
+            for i in range(self.assignment.count):
+                total += (<InstanceView>self._views[i]).accounts[replica].in_flight
+            if total != self.view.accounts[replica].in_flight:
+                return broken("Instances: the accounts of the instances are not that of the gateway")
         return 0
 
     cdef inline void _account(self, int32_t instance, int32_t row, int32_t replica, int32_t sign,
