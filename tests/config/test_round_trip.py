@@ -151,12 +151,8 @@ def settle_scheduler(engine):
     (engine.get("cuda_graphs") or {}).pop("memory_gib", None)       # no KV blocks are counted
     engine.pop("language_model_only", None)             # no encoder goes with it
     engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
-    for key in ("encoder", "limit_mm_per_prompt") if engine.get("language_model_only") else ():
-        engine.pop(key, None)
     if engine.get("vllm_version") == "0.10":
         engine.pop("encoder", None)
-    if isinstance(engine.get("cuda_graphs"), dict):
-        engine["cuda_graphs"].pop("memory_gib", None)       # it counts where no number of blocks is given
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
     if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():
