@@ -196,6 +196,13 @@ def _for_whole_requests(cluster):
         cluster.pop(key, None)
     for key in ("pause_threshold", "pause_target", "resume_hysteresis"):        # in this order
         (cluster.get("programs") or {}).pop(key, None)
+    if (limits := (cluster.get("gateway_queue") or {}).get("limits")):        # both keys or none, in this order
+        limits.pop("spacing", None)
+        is_holdback = limits.get("policy") == "holdback"
+        limits |= {"least_ceiling": 0.25, "largest_ceiling": 0.5} if is_holdback else {}
+        for key in () if is_holdback else ("least_ceiling", "largest_ceiling"):
+            limits.pop(key, None)
+    (cluster.get("cooldown") or {}).pop("allowed_fails", None)                # it goes without two others
     routing = cluster.get("routing", {})
     for policy in (routing, cluster.get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
