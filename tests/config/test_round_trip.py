@@ -286,6 +286,8 @@ def experiments(draw):
     table["topology"] = on_one_node(table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1})
     table["engine"] |= {"max_model_len": 4096, "num_gpu_blocks": 100}
     table["engine"].pop("kv_cache_memory_bytes", None)      # one of both sizes the KV cache
+    for key in ("language_model_only", "skip_mm_profiling"):        # with, and without, media in prompts
+        table["engine"].pop(key, None)
     settle_scheduler(table["engine"])
     table["engine"].pop("data_parallel", None)
     if table["engine"].get("kv_cache_groups"):
