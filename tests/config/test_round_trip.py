@@ -217,6 +217,13 @@ def _for_whole_requests(cluster):
         cluster.pop("gateways", None)
     for key in ("pause_threshold", "pause_target", "resume_hysteresis"):        # in this order
         (cluster.get("programs") or {}).pop(key, None)
+    if (limits := (cluster.get("gateway_queue") or {}).get("limits")):        # both keys or none, in this order
+        limits.pop("spacing", None)
+        is_holdback = limits.get("policy") == "holdback"
+        limits |= {"least_ceiling": 0.25, "largest_ceiling": 0.5} if is_holdback else {}
+        for key in () if is_holdback else ("least_ceiling", "largest_ceiling"):
+            limits.pop(key, None)
+    (cluster.get("cooldown") or {}).pop("allowed_fails", None)                # it goes without two others
     routing = cluster.get("routing", {})
     for policy in (routing, cluster.get("rescheduling") or {}):
         for key in (*LlumnixParameters.FOR_ONE_PHASE, *LlumnixReschedulerParameters.FOR_ONE_PHASE):
@@ -304,6 +311,8 @@ def experiments(draw):
     table["topology"] = on_one_node(table["topology"] | {"pipeline_parallel": 1, "data_parallel": 1})
     table["engine"] |= {"max_model_len": 4096, "num_gpu_blocks": 100}
     table["engine"].pop("kv_cache_memory_bytes", None)      # one of both sizes the KV cache
+    for key in ("language_model_only", "skip_mm_profiling"):        # with, and without, media in prompts
+        table["engine"].pop(key, None)
     settle_scheduler(table["engine"])
     table["engine"].pop("data_parallel", None)
     if table["engine"].get("kv_cache_groups"):
