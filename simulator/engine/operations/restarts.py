@@ -24,7 +24,7 @@ class Rolling:
 class Restarts:
     """The rolling restarts of a cluster.
 
-    parts : Lifecycle, Agenda, Outages and mover of the cluster; mover None: requests are never moved.
+    parts : lifecycle, agenda, failures and mover of the cluster; mover None: requests are never moved.
     restarts : of domain.restarts.Restart. pools : their names, in the order in which replicas are numbered.
     seed : of the experiment. starts : Starts of [autoscaling]; None: there is none.
     kind : EventKind of all steps.
