@@ -139,6 +139,8 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     if sent.ran_dry:
         warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
                         "needed; --plays-per-slot draws more")
+    if getattr(plan.experiment.workload, "client_retry", None) is not None:
+        warnings.append("workload.client_retry: each request was sent once, also where it failed")
     parts |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
               "processes": options.processes, "summary": summary, "warnings": warnings}
     write_server(out, server_file(plan, facts, parts))
