@@ -19,7 +19,7 @@ cdef class Filter:
     cdef object _owners                 # the arrays these pointers borrow from
 
     # Move the candidates that stay to the front of `candidates`, in their order, and return their number; 0: the
-    # request gets no replica. Called with `count` >= 1 open replicas in ascending order. Without side effects but counts.
+    # request gets no replica. Called with `count` >= 1 open replicas in ascending order. No side effects but counts.
     cdef int32_t keep(self, int32_t row, int32_t* candidates, int32_t count, int64_t now_ns) except -1 nogil
 
     # Notifications, as for routers.

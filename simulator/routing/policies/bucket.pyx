@@ -1,6 +1,6 @@
 """`bucket`: each replica gets the prompts of a range of lengths, with about equal work in each."""
 from libc.math cimport INFINITY
-from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memmove
 cimport cython
