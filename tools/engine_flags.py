@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 SIMPLE = {"int": "int", "float": "float", "str": "text", "loads": "json", "human_readable_int": "size",
           "human_readable_int_or_auto": "size_or_auto", "union_dict_and_str": "json_or_text", "json_list_type": "json"}
+READS_NONE = ("int", "float", "size")
 WRITTEN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -67,7 +68,17 @@ def row_of(action):
     if (isinstance(default, (bool, int, float, str)) and default != argparse.SUPPRESS
             and not (isinstance(default, float) and math.isnan(default))):
         row["default"] = default
+        if kind in READS_NONE and takes_none(action.type):
+            row["optional"] = True
     return row
+
+
+def takes_none(read):
+    """Return whether an option's text may be None."""
+    try:
+        return read("None") is None
+    except (TypeError, ValueError, argparse.ArgumentTypeError):
+        return False
 
 
 def written(value):

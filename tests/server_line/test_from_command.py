@@ -265,6 +265,14 @@ def test_intervals_are_keys_where_they_act(capsys, line, table, key):
     assert len(lists["without_effect"]) == (not key)
 
 
+@pytest.mark.parametrize(("text", "interval"), [("None", "dense"), ("0", 0)])
+def test_the_interval_of_kept_states_may_be_none(capsys, text, interval):
+    _, experiment, _ = translated(
+        capsys, f"vllm serve openai/gpt-oss-20b --prefix-cache-retention-interval {text} --max-model-len 8192")
+
+    assert experiment["engine"]["prefix_cache_retention_interval"] == interval
+
+
 def test_trtllm_serve_takes_whole_flags_alone(capsys):
     assert cli.main(["from", "trtllm-serve Qwen/Qwen3-8B --max_batch 5", "--gpu", "h100-sxm-80gb"]) == 2
     assert "unrecognized arguments: --max_batch 5; did you mean --max_batch_size?" in capsys.readouterr().err

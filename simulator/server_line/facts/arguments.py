@@ -106,7 +106,7 @@ def parser_of(table: FlagTable) -> Parser:
             continue
         read = _object(row["keys"]) if kind == "object" else READERS[kind]
         more = {"nargs": row["nargs"]} if "nargs" in row else {}
-        convert = _checked(read, "default" not in row)
+        convert = _checked(read, "default" not in row or row.get("optional", False))
         if "choices" in row:
             convert = _chosen(convert, row["choices"])
         parser.add_argument(*row["names"], dest=key, type=convert, **more)

@@ -16,7 +16,8 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 class FlagTable(NamedTuple):
     """One version's flags.
 
-    rows : key -> kind, names, off (names that turn it off), nargs, choices, keys (of an object), default.
+    rows : key -> kind, names, off (names that turn it off), nargs, choices, keys (of an object), default, optional
+        (None is a value beside a default).
     """
 
     engine: str

@@ -162,8 +162,8 @@ def resolve_cache(work: Work, checkpoint: Checkpoint) -> None:
     work.take("cache", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override",
               "prefix_caching_hash_algo", "prefix_match_unit", "mamba_cache_dtype", "mamba_ssm_cache_dtype",
               "kv_offloading_size", "kv_offloading_backend", "kv_sharing_fast_prefill", "swa_bounded_replay")
-    work.set("cache.prefix_cache_retention_interval", work.flag("prefix_cache_retention_interval") or 0)
-    if work.get("cache.prefix_cache_retention_interval") < 0:
+    interval = work.set("cache.prefix_cache_retention_interval", work.flag("prefix_cache_retention_interval", 0))
+    if interval is not None and interval < 0:
         raise Refused("config", "bad number", "prefix_cache_retention_interval: expected 0 or more")
     work.set("cache.kv_cache_dtype_skip_layers", list(work.flag("kv_cache_dtype_skip_layers") or []))
     work.set("cache.sliding_window", _window(work, checkpoint), "checkpoint", "every layer slides")

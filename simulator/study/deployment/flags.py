@@ -153,6 +153,10 @@ def _say_tables(flags: Flags, pool: Pool, site: Site) -> None:
         _say(flags, "engine.speculative.method", "--speculative-config", json.dumps(said))
         flags.said.update(f"engine.speculative.{key}" for key in (
             "num_tokens", "model", "config", "num_lookahead_tokens", "draft_tensor_parallel_size", *options))
+    interval = pool.engine.parameters.prefix_cache_retention_interval
+    if interval is not None:
+        _say(flags, "engine.prefix_cache_retention_interval", "--prefix-cache-retention-interval",
+             "None" if interval == "dense" else str(interval))
     limits = pool.engine.parameters.limit_mm_per_prompt
     if limits is not None:
         said = {kind: getattr(limits, kind) for kind in KINDS_OF_ITEMS}

@@ -128,7 +128,8 @@ def _say_retention(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None
     if name not in answer.given:
         return
     keyed.taken[name] = f"engine.{name}"
-    keyed.keys[keyed.taken[name]] = (answer.given[name], "given")
+    interval = answer.given[name]
+    keyed.keys[keyed.taken[name]] = ("dense" if interval is None else interval, "given")
     if not (checkpoint.has_windows or checkpoint.is_hybrid) or not value_of(answer, "cache.enable_prefix_caching"):
         drop(keyed, name)
 
