@@ -11,7 +11,7 @@ cdef class DueHeaps:
     cdef int32_t* _roots                # [flow] the row with the earliest deadline; -1: none waits
     cdef int32_t _num_flows
 
-    # The row of a flow with the earliest deadline, of equal ones the one that came first; -1: none waits.
+    # The row of a flow with the earliest deadline, of equal deadlines the first to come; -1: none waits.
     cdef inline int32_t first(self, int32_t flow) noexcept nogil:
         return self._roots[flow]
 

@@ -31,7 +31,7 @@ SHEDDING = ("none", "sheddable", "lowest")
 
 
 cdef double measured(SaturationDetector detector, int64_t now_ns) except -1.0 nogil:
-    """Return what a detector measures, a finite number >= 0."""
+    """Return the saturation by a detector, a finite number >= 0."""
     cdef double saturation = detector.saturation(now_ns)
     if not 0.0 <= saturation < INFINITY:
         with gil:
@@ -89,7 +89,7 @@ cdef class GatewayQueue:
             self._service = AttainedService(context.workload, self._flows.num_tenants, parameters.las)
 
     def watch_decodes(self, view):
-        """Heed the saturation of decode replicas, too, if all legs count; `view` : of these replicas."""
+        """Heed the saturation of decode replicas, too, if all legs count; `view` : of the decode replicas."""
         if self._all_legs:
             self._decode_detector = self._make_detector(view)
 

@@ -9,7 +9,7 @@ CONFLICTS = (
     Conflict(has.POOLING, has.ROLES, "pooling has no output, and no decode that could be elsewhere"),
     Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
              "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
-    *(Conflict(limit, has.ROLES, "what a proxy does when one of the servers of a request refuses it is not settled")
+    *(Conflict(limit, has.ROLES, "the answer of a proxy is not settled where one of the servers of a request refuses")
       for limit in (has.QUEUED_REQS, has.QUEUED_TOKENS)),
     Conflict(has.PIPELINE, has.SCHEDULER, lambda place: "" if place.facts.takes_stages else "it supports no stages",
              "some schedulers support no stages"),

@@ -13,7 +13,7 @@ from simulator.core.clock cimport NEVER_NS
 from simulator.core.errors cimport broken
 from simulator.core.heap cimport first_ns, pop_row, push_row
 from simulator.core.memory cimport resize
-from simulator.core.pairing_heap cimport HeapNode, is_family, link_node, new_node, unlink_node
+from simulator.core.pairing_heap cimport is_family, link_node, new_node, unlink_node
 
 
 # Spread rows over the places of a HashMap: one to one, and rows of one replica may be equal in their low bits.

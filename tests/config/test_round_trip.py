@@ -305,6 +305,18 @@ def settle_scaling(table):
         scaling |= MIX                                              # lengths in order, a rate for each pair of them
 
 
+def settle_outages(table):
+    """Keep failures, or restarts, of replicas of one pool."""
+    if table.get("restarts"):
+        table["restarts"] = [{"at_s": 5.0, "at_once": 2, "grace_s": 3.0, "on_stop": "lost", "loading_delay": {
+            "mean_s": 1.0, "law": "normal", "stddev_s": 0.5}}]
+        table.pop("failures", None)                                     # they do not go together
+    for failure in table.get("failures", ()):
+        for key in ("mtbf_s", "mttr_s", "pool", "target"):
+            failure.pop(key, None)
+        failure["at_s"] = 1.5
+
+
 @st.composite
 def experiments(draw):
     table = draw(tables(Experiment))
@@ -330,14 +342,7 @@ def experiments(draw):
                 "dcp_comm_backend"):
         table["topology"].pop(key, None)
     settle_scaling(table)
-    if table.get("restarts"):
-        table["restarts"] = [{"at_s": 5.0, "at_once": 2, "grace_s": 3.0, "on_stop": "lost", "loading_delay": {
-            "mean_s": 1.0, "law": "normal", "stddev_s": 0.5}}]
-        table.pop("failures", None)                                     # they do not go together
-    for failure in table.get("failures", ()):
-        for key in ("mtbf_s", "mttr_s", "pool", "target"):
-            failure.pop(key, None)
-        failure["at_s"] = 1.5
+    settle_outages(table)
     routing = _for_whole_requests(table.get("cluster", {}))
     settle_workload(draw, table)
     settle_lengths(draw, table, routing)

@@ -15,7 +15,8 @@ tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
 # Experiments whose summaries have, together, parts of every kind.
 SHOWN = ("quickstart", "admission", "andes", "autoscaling", "costs", "deepseek_dp8", "draft_model", "encode_pool",
-         "fairness", "agent_programs", "decisions", "hicache", "lora", "prefill_decode", "pools")
+         "fairness", "agent_programs", "decisions", "hicache", "lora", "prefill_decode", "pools", "kv_retention",
+         "retry_storm", "several_gateways")
 
 
 @pytest.fixture(scope="module")

@@ -106,6 +106,8 @@ ELSEWHERE = {
         "size", "new_lengths", "max_length", "vocabulary", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
                 ".distribution", ".value", ".median", ".mean", ".values")))},
+    **{f"engine.kv_retention.{key}": "of sessions: tests/engine/test_kv_retention.py" for key in (
+        "policy", "ttl_s", "max_share", "error_sigma")},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (
         "lockstep", "dp_sync_interval", "prefill_schedule_interval", "load_balancing", "stats_interval_s", "hop_us",
         "padding")},

@@ -122,7 +122,7 @@ workload = {type = "trace", path = "trace.csv"}
 
 
 @pytest.mark.parametrize(("keys", "message"), [
-    ({}, "draft_valid_rate\": expected 1, found 0.5: no drafter"),
+    ({}, "draft_valid_rate: expected 1, found 0.5: no drafter"),
     ({"engine": {"speculative": {"num_tokens": 2}}}, "draft_valid_rate: expected 1, found 0.5: no request has")])
 def test_a_rate_that_cannot_act_is_refused(tmp_path, keys, message):
     (tmp_path / "a.toml").write_text(TEXT)

@@ -55,9 +55,9 @@ class ClientRetries(Part):
         **keys_of("share", client_retries__wasted_share="share of computed_tokens that is not useful: attempts that "
                   "were given up, requests that did not complete, and preemptions")}
     conflicts = (
-        Conflict(RETRIES, has.ROLES, "what is left of an attempt at two replicas is not settled"),
+        Conflict(RETRIES, has.ROLES, "the remains of an attempt at two replicas are not settled"),
         Conflict(RETRIES, Feature("encode pools", "embeddings", phrase='pools of role "encode"'),
-                 "what is left of an attempt at encoders is not settled"),
+                 "the remains of an attempt at encoders are not settled"),
         Conflict(RETRIES, Feature("programs of agents", "cluster.programs"),
                  "a turn that is sent again would count as two"),
         Conflict(RETRIES, Feature("clients that give up at the end of a load", "workload.load.grace_s", math.inf,

@@ -42,7 +42,7 @@ class KvRetention(Part):
     conflicts = (
         Conflict(RETENTION, has.UNCACHED, "without a prefix cache no turn finds blocks"),
         Conflict(RETENTION, has.LAYER_GROUPS, "blocks of several tables would have to be held together"),
-        Conflict(RETENTION, used.KV_TIERS, "a tier keeps what is evicted, and follows the order of vLLM's free queue"),
+        Conflict(RETENTION, used.KV_TIERS, "a tier keeps evicted blocks, and follows the order of vLLM's free queue"),
         Conflict(RETENTION, has.ROLES, "the KV of a turn is at two replicas"),
         Conflict(RETENTION, used.MOVES, "a turn that moves leaves its blocks at another replica"),
         Conflict(RETENTION, Feature("failures of links", "failures[].kind", ("stop", "slow")),

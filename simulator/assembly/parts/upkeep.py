@@ -73,7 +73,7 @@ class Upkeep(Part):
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
                  "it moves requests"),
-        Conflict(RESTARTS, has.ROLES, "what a replica holds for others when it stops is not settled"),
+        Conflict(RESTARTS, has.ROLES, "the fate of KV that a stopping replica holds for others is not settled"),
         Conflict(RESTARTS, used.FAILURES, "restarts of replicas that fail meanwhile are not settled"),
         Conflict(Feature("requests that leave a replica that restarts", "restarts[].drain", "finish"),
                  without(used.MOVES), "it moves requests"),
