@@ -11,6 +11,8 @@ CONFLICTS = (
              '"round_robin" takes turns among all'),
     Conflict(Feature("Llumnix's types of replicas", "cluster.routing.infer_types[].infer_type", "neutral"),
              without(has.ROLES), "no replica is of another type"),
+    Conflict(Feature("saturation of all legs", "cluster.gateway_queue.saturation_legs", "first"), without(has.ROLES),
+             "requests have one leg"),
     Conflict(Feature("schedulers of prefill or decode pools", "engine.scheduler", value=lambda place: (
         not place.path and place.facts.why_no_both and place.engine.scheduler)), without(has.ROLES),
         lambda place: place.facts.why_no_both, '"split_wise" has replicas for prompts and replicas for decodes'),

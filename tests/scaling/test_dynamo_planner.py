@@ -1,13 +1,16 @@
 """Dynamo's planner: forecasts, budgets and both loops, by worked numbers."""
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from scaling.test_planner import DECODE, PREFILL
+from simulator.config.load import load_experiment
 from simulator.domain import records
+from simulator.errors import InputErrors
 from simulator.scaling.base import Observation, Variant
 from simulator.scaling.dynamo import forecasts
 from simulator.scaling.dynamo.budget import HOLD, NO_BOUND, RECONCILE, Band
@@ -19,6 +22,7 @@ from simulator.scaling.dynamo.planner import DynamoPlanner
 from simulator.scaling.dynamo.sla import DecodeSla, PrefillSla, WholeSla
 from simulator.scaling.profile import Profile
 
+ROOT = Path(__file__).parents[2]
 FREE = Band(NO_BOUND, NO_BOUND, (1,), (1,))
 SLA = {"target": "sla", "prefill_profile": PREFILL, "decode_profile": DECODE}
 
@@ -246,3 +250,10 @@ def test_keys_that_do_not_fit_the_interval_or_the_pools_are_refused():
     assert faults(whole, target="load", scale_up_kv_frac=0.9, scale_down_kv_frac=0.1, scale_up_queue_tokens=9,
                   scale_down_queue_tokens=1) == {"scale_up_queue_tokens": "acts on no pool of role both"}
     assert not faults(apart)
+
+
+def test_without_an_interval_the_usual_one_has_to_fit():
+    quickstart = ROOT / "configs/quickstart.toml"
+    with pytest.raises(InputErrors, match="autoscaling.preset: expected a multiple of interval_s = 15, found load_inter"):
+        load_experiment(quickstart, {"autoscaling.policy": "dynamo_planner", "autoscaling.preset": "load_180_10"})
+    assert load_experiment(quickstart, {"autoscaling.policy": "dynamo_planner"}).autoscaling.interval_s is None

@@ -145,8 +145,6 @@ OF_SCHEDULERS = (
 OF_ROUTING = (
     Conflict(used.KV_TRANSFER, without(has.ROLES), "nothing would be moved"),
     Conflict(used.DISAGGREGATION, without(has.ROLES), "there would be nothing to decide"),
-    Conflict(Feature("saturation of all legs", "cluster.gateway_queue.saturation_legs", "first"), without(has.ROLES),
-             "requests have one leg"),
     Conflict(used.PREFILL_FIRST, has.SPLIT_WISE, "it chooses both replicas when a request arrives"),
     Conflict(used.PREFILL_FIRST, Feature("deciders that look at decode replicas", "cluster.disaggregation.decider",
                                          value=lambda place: (chosen := place.cluster.disaggregation) and getattr(

@@ -97,7 +97,7 @@ class Upkeep(Part):
         if scaling not in (None, missing):
             policy = registry.load("autoscaler", scaling.policy)
             computing = tuple(pool for pool in pools if pool.role != "encode")
-            for key, fault in policy.faults(scaling.parameters, scaling.interval_s, computing):
+            for key, fault in policy.faults(scaling.parameters, scaling.interval_s or policy.interval_s, computing):
                 yield ("autoscaling", key), fault
 
     def pool(self, pool):
