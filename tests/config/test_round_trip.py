@@ -151,8 +151,9 @@ def settle_scheduler(engine):
     (engine.get("cuda_graphs") or {}).pop("memory_gib", None)       # no KV blocks are counted
     engine.pop("language_model_only", None)             # no encoder goes with it
     engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
-    for key in ("encoder", "max_num_queued_reqs", "max_num_queued_tokens") if engine.get("vllm_version") == "0.10" else ():
-        engine.pop(key, None)
+    if engine.get("vllm_version") == "0.10":
+        for key in ("encoder", "max_num_queued_reqs", "max_num_queued_tokens"):
+            engine.pop(key, None)
     if engine["scheduler"] == "lightllm":
         engine["block_size"] = 1
     if engine["scheduler"] == "blis" and {"age_weight", "base"} & engine.keys():

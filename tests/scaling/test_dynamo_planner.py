@@ -254,6 +254,6 @@ def test_keys_that_do_not_fit_the_interval_or_the_pools_are_refused():
 
 def test_without_an_interval_the_usual_one_has_to_fit():
     quickstart = ROOT / "configs/quickstart.toml"
-    with pytest.raises(InputErrors, match="autoscaling.preset: expected a multiple of interval_s = 15, found load_inter"):
+    with pytest.raises(InputErrors, match="preset: expected a multiple of interval_s = 15, found load_inter"):
         load_experiment(quickstart, {"autoscaling.policy": "dynamo_planner", "autoscaling.preset": "load_180_10"})
     assert load_experiment(quickstart, {"autoscaling.policy": "dynamo_planner"}).autoscaling.interval_s is None
