@@ -225,7 +225,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
         raise ValueError("requests of replicas with a KV tier cannot be moved: what their tier has does not follow")
     with_identity = True if make_tier is not None else plan.tracks_identity
     if with_identity is None:
-        with_identity = _needs_identity(workload, pool, facts, plan.moves_requests)
+        with_identity = _needs_identity(workload, pool, facts, plan.moves_requests or plan.resends is not None)
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
         with_tables=plan.tracks_identity is not None, layer_groups=pool.layer_groups, max_model_len=pool.max_model_len,
@@ -349,16 +349,18 @@ def _journeys(num_requests: int) -> np.ndarray:
     return journeys
 
 
-def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, moves_requests: bool) -> bool:
+def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, texts_return: bool) -> bool:
     """Return whether a request could find blocks left behind by a request; if not, counts of blocks will do.
 
     By another request, or by itself before a preemption. No text is shared if no prompt has segments; no preemption can
     occur if as many of the longest text as may run at once fit the pool together, and requests that move do
     not hold blocks besides.
+
+    texts_return : requests move between replicas, or are sent again.
     """
     if not pool.enable_prefix_caching or len(workload) == 0:
         return False
-    if len(workload.segments) or moves_requests:
+    if len(workload.segments) or texts_return:
         return True
     if not facts.preempts or facts.max_running is None:
         return facts.preempts

@@ -83,7 +83,7 @@ class ClientRetries(Part):
         """See Part; a request may find the KV of its earlier attempts."""
         from simulator.engine.operations import client_retries
 
-        return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True, tracks_identity=True,
+        return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True,
                        resends=partial(_clients, client_retries.ClientRetries, self._settings))
 
     def summary(self, run, summary: dict) -> dict:
