@@ -47,6 +47,8 @@ cdef struct Band:               # classes of equal priority
 @cython.final
 cdef class GatewayQueue:
     cdef readonly int64_t size          # rows that wait
+    cdef readonly int64_t ttl_ns        # longest wait, then the request is to be removed; 0: no limit
+    cdef readonly int64_t no_replica_ttl_ns     # in place of it while no replica is routable
     cdef readonly int64_t tick_ns       # interval at which a dispatch is tried while rows wait; 0: no ticks
     cdef readonly bint tries_on_departure       # one dispatch is tried for each request that leaves a replica
     cdef readonly bint reads_state      # its detector looks at replicas
@@ -67,12 +69,7 @@ cdef class GatewayQueue:
     # Take out a row that has waited for too long, with or without routable replicas; -1: none.
     cdef int32_t expire(self, bint has_replicas, int64_t now_ns) noexcept nogil
 
-    # Longest waits, then the request is to be removed: with and without routable replicas; 0: no limit.
-    cdef readonly int64_t ttl_ns
-    cdef readonly int64_t no_replica_ttl_ns
-    cdef int64_t _scan_ns               # interval of searches for such requests; 0: none, each goes at its instant
-
-    # Is a replica routable? The instant of the first search from `now_ns` on.
+    # Is a replica routable? The instant of the first search for ended waits from `now_ns` on.
     cdef bint has_replicas(self) noexcept nogil
     cdef int64_t scan_after(self, int64_t now_ns) noexcept nogil
 
@@ -82,9 +79,10 @@ cdef class GatewayQueue:
 
     cdef SaturationDetector _detector
     cdef SaturationDetector _decode_detector    # of the replicas of the second leg; None: they do not count
-    cdef object _make_detector
-    cdef View _view
-    cdef bint _all_legs
+    cdef object _make_detector          # view -> detector of its replicas
+    cdef View _view                     # of the replicas of the first leg
+    cdef bint _all_legs                 # both detectors count, if requests have two legs
+    cdef int64_t _scan_ns               # interval of searches for ended waits; 0: each wait is found at its instant
     cdef ClassTable _classes
     cdef int32_t _num_rows
     cdef Entry* _entries                # [row]

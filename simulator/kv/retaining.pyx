@@ -12,7 +12,6 @@ cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.domain.request cimport COMPLETED
-from simulator.kv.base cimport blocks_beyond
 from simulator.kv.prefix_cache cimport Block
 
 cdef enum:
@@ -55,17 +54,14 @@ cdef class RetainingKV(SparseKV):
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
-        cdef int32_t have = self._owned[slot] + hits
-        cdef int32_t revived = self._free_hits if hits > 0 else 0
-        cdef int32_t need = blocks_beyond(have, slots, self.block_size)
-        cdef int32_t whole = max(blocks_beyond(have, full_tokens, self.block_size), need)
-        if whole + revived + watermark > self.free_blocks:
+        cdef int32_t taken = self._taken(slot, hits, slots, full_tokens, watermark)
+        if taken < 0:
             return 0
         if self._owned[slot] == 0:
             self._admit(row)
         if hits > 0:
             self._mark_hits(0, MARKED)
-        self._make_room(<int64_t>need + revived)
+        self._make_room(taken)
         if hits > 0:
             self._mark_hits(MARKED, 0)
         return SparseKV.allocate(self, slot, row, hits, slots, full_tokens, watermark, known_tokens)

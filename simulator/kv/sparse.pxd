@@ -12,7 +12,7 @@ first. In vLLM 0.10 freed blocks without a hash are in that queue too, without a
 from libc.stdint cimport int32_t, int64_t
 cimport cython
 
-from simulator.kv.base cimport KVCache
+from simulator.kv.base cimport KVCache, blocks_beyond
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.members cimport Members
 from simulator.kv.stretches cimport Stretches
@@ -45,6 +45,16 @@ cdef class SparseKV(KVCache):
     cdef int32_t _public_hits
     cdef int32_t _free_hits     # all blocks found that are in the free queue
     cdef Cursor _hits_cursor    # behind the public ones
+
+    # Free blocks, hits among them, that `allocate` takes for a request, to be inlined there; -1: there is no room.
+    @cython.final
+    cdef inline int32_t _taken(self, int32_t slot, int32_t hits, int64_t slots, int64_t full_tokens,
+                               int32_t watermark) noexcept nogil:
+        cdef int32_t have = self._owned[slot] + hits, revived = self._free_hits if hits > 0 else 0
+        cdef int32_t need = blocks_beyond(have, slots, self.block_size)
+        if max(blocks_beyond(have, full_tokens, self.block_size), need) + revived + watermark > self.free_blocks:
+            return -1
+        return need + revived
 
     # Leading blocks of a request's text that are listed in the prefix cache one by one.
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil

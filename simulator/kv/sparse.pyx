@@ -4,7 +4,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from simulator.core.memory cimport resize
-from simulator.kv.base cimport blocks_beyond, blocks_for
+from simulator.kv.base cimport blocks_for
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.fences cimport Fences
 from simulator.kv.members cimport Member
@@ -132,16 +132,13 @@ cdef class SparseKV(KVCache):
 
     cdef int allocate(self, int32_t slot, int32_t row, int32_t hits, int64_t slots, int64_t full_tokens,
                       int32_t watermark, int64_t known_tokens) except -1 nogil:
-        cdef int32_t have = self._owned[slot] + hits
-        cdef int32_t revived = self._free_hits if hits > 0 else 0
-        cdef int32_t need = blocks_beyond(have, slots, self.block_size)
-        cdef int32_t whole = max(blocks_beyond(have, full_tokens, self.block_size), need)
-        if whole + revived + watermark > self.free_blocks:
+        cdef int32_t taken = self._taken(slot, hits, slots, full_tokens, watermark)
+        if taken < 0:
             return 0
         if self._owned[slot] == 0:
             self._begin(&self._holdings[slot], row, hits)
-        self._owned[slot] = have + need
-        self.free_blocks -= need + revived
+        self._owned[slot] += hits + taken - (self._free_hits if hits > 0 else 0)
+        self.free_blocks -= taken
         if self.free_blocks < self._cached.size:
             self._cached.evict(self._cached.size - self.free_blocks)
         self._cache(&self._holdings[slot], known_tokens)

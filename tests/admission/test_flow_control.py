@@ -5,6 +5,7 @@ from admission.gates import S, context_of, labelled_workload, queue_of
 from simulator.admission.usage_limits import UsageLimits
 from simulator.domain.gateway import GatewayQueueParameters, LeastService, Limits, Saturation
 from simulator.domain.slo_classes import SloClass
+from simulator.signals.view import View
 
 MS = 1_000_000
 CLASSES = [SloClass(name="high", priority=10), SloClass(name="middle", priority=4), SloClass(name="low", priority=0)]
@@ -55,6 +56,21 @@ def test_limits_that_do_not_go_together_are_refused(keys, message):
 def test_so_are_keys_of_the_queue(keys, message):
     with pytest.raises(ValueError, match=message):
         GatewayQueueParameters(saturation=Saturation(parameters=None), **keys)
+
+
+@pytest.mark.parametrize(("legs", "rows"), [("first", [0, 1]), ("all", [-1, -1])])
+def test_full_decode_replicas_hold_requests_back_where_all_legs_count(legs, rows):
+    # one of two prefill slots is in use, and both decode slots
+    context, decodes = context_of(labelled_workload([None] * 2)), View(1)
+    queue = queue_of(context, detector_keys={"max_concurrency": 2}, saturation_legs=legs)
+    queue.watch_decodes(decodes)
+    context.view.account_array["in_flight"], decodes.account_array["in_flight"] = 1, 2
+    for row in range(2):
+        queue.offer_row(row, 0)
+
+    assert [queue.next_row(0) for _ in range(2)] == rows
+    decodes.account_array["in_flight"] = 1
+    assert queue.next_row(0) == (0 if legs == "all" else -1)
 
 
 def test_a_band_that_is_held_back_holds_all_below():

@@ -6,33 +6,10 @@ import simulator
 from simulator.domain import records
 from simulator.errors import InputErrors
 from simulator.workload.tool_times import LAST, expected, tool_times
+from support.agents import agents
 from support.workloads import plain_workload
 
-BASE = """
-seed = 3
-[engine]
-num_gpu_blocks = 220
-max_model_len = 8192
-max_num_seqs = 16
-max_num_batched_tokens = 512
-[latency]
-backend = "linear"
-per_prefill_token_us = 100.0
-[workload]
-type = "sessions"
-num_sessions = 14
-[workload.arrival]
-process = "poisson"
-rate_per_s = 4.0
-[workload.sessions]
-rounds = {distribution = "uniform", min = 2, max = 6}
-first_tokens = {distribution = "uniform", min = 200, max = 700}
-new_tokens = {distribution = "uniform", min = 20, max = 200}
-output_tokens = {distribution = "uniform", min = 10, max = 60}
-think_time_s = {distribution = "exponential", mean = 3.0}
-prefix_groups = 2
-prefix_tokens = 100
-"""
+BASE = agents(seed=3, num_blocks=220, num_sessions=14)
 LENGTHS = """
 [workload.prompt_tokens]
 distribution = "constant"

@@ -8,6 +8,7 @@ import simulator
 from invariants.test_whole_cluster import experiment_of
 from simulator.config.load import load_experiment
 from simulator.domain import records
+from simulator.errors import InputErrors
 from simulator.workload.load import load
 from simulator.workload.open_ended import Enough
 
@@ -75,7 +76,13 @@ def case(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(case):
-    return result_of(case)
+    try:
+        return result_of(case)
+    except InputErrors as refused:          # clients have no delay, and their requests are refused at once
+        if "give client_delay_s" not in str(refused):
+            raise
+        case.write_text(case.read_text().replace("client_delay_s = 0.0}", "client_delay_s = 0.0004}"))
+        return result_of(case)
 
 
 def test_steps_and_runs_of_iterations_agree(case, run):
@@ -117,8 +124,6 @@ def test_nobody_sends_when_all_members_of_its_cohort_are_away(case, run):
 
 
 def test_a_run_that_counts_its_requests_is_one_that_is_given_enough(case, run):
-    if '"prefix_hash"' in case.read_text():
-        pytest.skip("prefix_hash hashes whole texts, those of one request too, which its number names: it differs here")
     section = load_experiment(case)
     built = simulator.run(section, {}, workload=load(section.workload, section.seed, Enough(2000)))
     used, given = (result.requests[result.requests["arrival_ns"] >= 0] for result in (run, built))

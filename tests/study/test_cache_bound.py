@@ -12,33 +12,11 @@ from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.cache_bound import bound_of
 from simulator.study.cache_bound_command import facts_of
+from support.agents import agents
 
-AGENTS = """
-seed = 5
+AGENTS = agents(seed=5, num_blocks=160, num_sessions=24) + """
 [topology]
 replicas = 2
-[engine]
-num_gpu_blocks = 160
-max_model_len = 8192
-max_num_seqs = 16
-max_num_batched_tokens = 512
-[latency]
-backend = "linear"
-per_prefill_token_us = 100.0
-[workload]
-type = "sessions"
-num_sessions = 24
-[workload.arrival]
-process = "poisson"
-rate_per_s = 4.0
-[workload.sessions]
-rounds = {distribution = "uniform", min = 2, max = 6}
-first_tokens = {distribution = "uniform", min = 200, max = 700}
-new_tokens = {distribution = "uniform", min = 20, max = 200}
-output_tokens = {distribution = "uniform", min = 10, max = 60}
-think_time_s = {distribution = "exponential", mean = 3.0}
-prefix_groups = 2
-prefix_tokens = 100
 [cluster.routing]
 policy = "consistent_hash"
 """

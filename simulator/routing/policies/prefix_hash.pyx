@@ -1,12 +1,13 @@
 """`prefix_hash`: the replica that owns the hash of the first tokens of a prompt, unless it is overloaded."""
 from libc.math cimport INFINITY
-from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 cimport cython
 
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+import numpy as np
 
 from simulator.kv.content cimport Cursor
 from simulator.routing.base cimport Router
@@ -40,19 +41,29 @@ cdef class PrefixHash(Router):
     cdef int32_t _prefix_tokens
     cdef double _factor
     cdef HashRing _ring
+    cdef uint64_t[::1] _own_texts       # [row] hash of hashed text that no other request has; 0: not drawn yet
 
     def __init__(self, parameters, context):
         self._prefix_tokens, self._factor = parameters.prefix_tokens, parameters.load_factor
         self._ring = HashRing(self.num_replicas, parameters.points_per_replica)
+        self._own_texts = np.zeros(len(context.workload.requests), np.uint64)
         self.reads_state = self.has_scores = True
 
-    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+    cdef uint64_t _hash(self, int32_t row) noexcept nogil:
+        """Return the hash of the first tokens of a prompt; that of text that no other request has is drawn."""
         cdef Cursor cursor
-        cdef int32_t owner, best = -1, i
-        cdef double limit = self._limit()
+        cdef int32_t hashed = min(self._prefix_tokens, self.requests[row].prompt_tokens)
+        cdef int32_t public = min(hashed, self.content.public_tokens(row))
         cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
-        owner = self._ring.owner(self.content.advance(
-            row, min(self._prefix_tokens, self.requests[row].prompt_tokens), &cursor), self.view, INT32_MAX)
+        if public == hashed:
+            return self.content.advance(row, hashed, &cursor)
+        while self._own_texts[row] == 0:
+            self._own_texts[row] = self.draws.bits()
+        return self._own_texts[row]
+
+    cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t owner = self._ring.owner(self._hash(row), self.view, INT32_MAX), best = -1, i
+        cdef double limit = self._limit()
         if owner < 0 or self.view.accounts[owner].in_flight <= limit:
             return owner
         for i in range(self.num_replicas):
