@@ -128,6 +128,15 @@ def test_a_hold_ends_by_time_and_by_share(tmp_path):
     assert counts["over_share_blocks"] == 15 and counts["most_held_blocks"] == 25 and cached[1] == 25 * 16
 
 
+def test_the_diagnosis_says_that_nothing_was_held(tmp_path):
+    retention = {"policy": "pin"}
+    cut, whole = (run(tmp_path, engine__kv_retention=retention, **more).summary for more in ({"horizon_s": 0.01}, {}))
+    said = "[engine.kv_retention] held nothing: no turn ended with a text that a later prompt begins with"
+
+    assert (cut["kv_retention"]["holds"], said in cut["diagnosis"]) == (0, True)
+    assert whole["kv_retention"]["holds"] > 0 and said not in whole["diagnosis"]
+
+
 def test_expected_times_follow_the_workload():
     workload = plain_workload(np.array([0.0, 1.0, 4.0, 9.0]) * 1e9, 10, 1)
     workload.demands["session"] = [0, -1, 0, 0]

@@ -16,7 +16,7 @@ from simulator.workload.tool_times import expected, tool_times
 KEY = "engine.kv_retention"
 NO_SESSIONS = (f"{KEY}: expected requests with a session, a program is a session; found none: give a trace a column "
                'session, or workload.type = "sessions"')
-NOTHING_SHARED = f"[{KEY}] held nothing: no prompt begins with the text of an earlier turn"
+NOTHING_SHARED = f"[{KEY}] held nothing: no turn ended with a text that a later prompt begins with"
 LEFT = (f"[{KEY}] %d holds were open at the end of the run: their programs went on at other replicas, or their next "
         "turn did not come")
 KNOWN_TIMES = (f"[{KEY}] clients declare whether a turn follows and, for predicted, how long its tool runs; held "
