@@ -1,6 +1,5 @@
 """What engines set of their memory where nothing is given."""
 import json
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -9,9 +8,10 @@ from simulator.domain.facts import load_accelerator, load_model
 from simulator.domain.server_defaults.cards import as_card
 from simulator.scheduling.sglang_arguments import SglangParameters
 from simulator.scheduling.sglang_defaults import static_frac
+from support.goldens import GOLDENS
 from support.small_models import deploy
 
-RECORDED = Path(__file__).resolve().parents[2].parent / "shared" / "goldens" / "engine_args" / "sglang_0.5.23.jsonl"
+RECORDED = GOLDENS / "engine_args" / "sglang_0.5.23.jsonl"
 CARDS = {"H100-80GB": "h100-sxm-80gb", "H200": "h200-sxm-141gb", "A100-80GB": "a100-sxm-80gb",
          "A100-40GB": "a100-sxm-40gb", "L40S": "l40s", "L4": "l4", "A10": "a10", "RTX4090": "rtx-4090",
          "B200": "b200-sxm-180gb", "GB200": "gb200", "RTXPRO6000": "rtx-pro-6000-server"}

@@ -1,22 +1,20 @@
-"""The recorded runs of the real vLLM scheduler under ../shared/goldens ($SIM_GOLDENS overrides that folder).
+"""The recorded runs of the real vLLM scheduler under $SIM_GOLDENS; by default ../shared/goldens, else tests/goldens.
 
 A case is a scenario `CASE.json` with its log `CASE.log.json[.gz]` beside it, in any folder below `vllm` or
 `vllm_more`; nothing depends on a name. `vllm_scope` says which cases need what the engine does not have.
 """
 import bisect
 import json
-import os
 import re
 import zlib
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from support.recordings import recordings
 from support.vllm_scope import missing
 
-DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "goldens"
-GOLDENS = Path(os.environ.get("SIM_GOLDENS", DEFAULT))
+GOLDENS = recordings()
 FAMILIES = ("vllm", "vllm_more", "vllm_033")
 HEADER = re.compile(rb'"vllm(?:_version)?": *"(\d+\.\d+)')
 HEADER_BYTES = 4096         # of a log, packed or not; its version stands before its steps
