@@ -3,6 +3,7 @@ import os
 import shutil
 import sysconfig
 from copy import copy
+from fnmatch import fnmatchcase
 from pathlib import Path
 from zlib import crc32
 
@@ -18,6 +19,10 @@ ONLY = os.environ.get("SIM_ONLY")                           # a glob: build thes
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
+# Work at rare events, not at iterations: gcc takes half as long without the limits of `release`.
+ASIDE = ("simulator.engine.operations.*", "simulator.engine.encoders.*", "simulator.engine.hand_over.*",
+         "simulator.engine.programs.*", "simulator.engine.diagnosis", "simulator.routing.rescheduling.*",
+         "simulator.routing.llumnix.*", "simulator.routing.disaggregation.*", "tests.support.*")
 FACTS = ("models", "hardware", "configs", "engines")                   # travel in the wheel as simulator/_facts/<name>
 
 DIRECTIVES = {
@@ -45,11 +50,20 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
     # Python's own flags ask for -g: a third of gcc's time. gcc takes small functions with several callers into these
     # only up to limits: without, the loop has 4 % fewer instructions. clang knows no such limits.
-    "release": ({}, [], ["-O3", "-finline-limit=2000", "--param", "inline-unit-growth=100", "-g0", *TRACEBACK], []),
+    "release": ({}, [], ["-g0", *TRACEBACK], []),
     "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g1", "-UNDEBUG"], []),
     "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
     "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
 }
+
+
+def optimised(name):
+    """Return the flags by which gcc or clang optimises a module, by its name."""
+    if MODE != "release":
+        return []
+    if any(fnmatchcase(name, each) for each in ASIDE):
+        return ["-O2"]
+    return ["-O3", "-finline-limit=2000", "--param", "inline-unit-growth=100"]
 
 
 class BuildExtensions(build_ext):
@@ -77,7 +91,7 @@ class BuildExtensions(build_ext):
         Options.warning_errors = STRICT
         changes, macros, flags, link_flags = MODES[MODE]
         directives = DIRECTIVES | changes
-        stamp, key = self.stamp((MODE, directives, macros, FLAGS + flags, link_flags))
+        stamp, key = self.stamp((MODE, directives, macros, FLAGS + flags, link_flags, optimised(""), ASIDE))
         # Cython regenerates C when sources change, not when directives do: a folder for each set of them.
         # Coverage reads the generated C beside its source.
         folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
@@ -86,7 +100,8 @@ class BuildExtensions(build_ext):
                              shared_utility_qualified_name=SHARED)
         for extension, generated in zip(self.extensions, compiled, strict=True):
             extension.sources, extension.depends = generated.sources, [stamp]
-            extension.define_macros, extension.extra_compile_args = macros, FLAGS + flags
+            extension.define_macros = macros
+            extension.extra_compile_args = FLAGS + flags + optimised(extension.name)
             extension.extra_link_args = link_flags
         self.build_temp = f"build/objects-{MODE}-{key}"     # pip's would be a temporary folder
         super().run()
