@@ -1,0 +1,104 @@
+"""A session from its first port to its last answer: the loop of the clock, signals, and the end."""
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+
+from simulator.live.alarm import Alarm
+from simulator.live.server import Admin, Server, listen
+from simulator.live.service import Service
+from simulator.live.settings import LOOPBACK, Settings
+
+GRACE_NS = 30 * 10**9           # of simulated time, for requests that run when the session ends
+
+
+class Host:
+    """Serves one session.
+
+    tell : called with (port, admin port or None) when both listen.
+    """
+
+    def __init__(self, service: Service, server: Server, settings: Settings, tell: Callable[[int, int | None], None]):
+        self._service, self._server, self._settings, self._tell = service, server, settings, tell
+        self.signal_number: int | None = None
+        self._is_called = False
+        self._quiet_since_s = time.monotonic()
+        self.ports: tuple[int, int | None] = (0, None)
+
+    async def serve(self) -> None:
+        """Serve until the session ends; all requests have ended then."""
+        self._loop, self._end, settings = asyncio.get_running_loop(), asyncio.Event(), self._settings
+        self._alarm = Alarm(self._loop, self._turn)
+        self._service.wake = self._wake
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self.stop, number)
+        runners = [await listen(self._server.handle, settings.host, settings.port, settings.limits)]
+        if settings.admin_port is not None:
+            runners.append(await listen(Admin(self._service).handle, LOOPBACK, settings.admin_port, settings.limits))
+        self.ports = (runners[0][1], runners[1][1] if len(runners) > 1 else None)
+        self._tell(*self.ports)
+        try:
+            await self._until_over()
+            self._server.is_closing = True
+            await self._let_end()
+        finally:
+            self._service.abort()
+            self._alarm.close()
+            await asyncio.sleep(0)              # answers that have just ended are written
+            for runner, _ in runners:
+                await runner.cleanup()
+
+    # ---- the clock
+
+    def _wake(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_called = False
+        next_ns = self._service.turn()
+        if self._service.fleet.num_open:
+            self._quiet_since_s = time.monotonic()
+        if next_ns is not None and next_ns <= self._service.clock.wall_ns():
+            self._wake()                        # other work has its turn first
+        else:
+            self._alarm.set(next_ns)
+
+    # ---- the end
+
+    def stop(self, number: int | None = None) -> None:
+        """End the session, once running requests have ended; called again: at once.
+
+        number : of the signal that asks for it.
+        """
+        self.signal_number = number
+        if self._end.is_set():
+            self._service.abort()
+        self._end.set()
+
+    async def _until_over(self) -> None:
+        """Wait for a signal, the duration, or a long silence."""
+        settings, began_s = self._settings, time.monotonic()
+        while not self._end.is_set():
+            ends_s = [began_s + settings.duration_s] if settings.duration_s is not None else []
+            if settings.idle_s is not None:
+                if self._service.fleet.num_open:
+                    self._quiet_since_s = time.monotonic()
+                ends_s.append(self._quiet_since_s + settings.idle_s)
+            left_s = min(ends_s) - time.monotonic() if ends_s else None
+            if left_s is not None and left_s <= 0:
+                break
+            try:
+                await asyncio.wait_for(self._end.wait(), left_s)
+            except TimeoutError:
+                continue
+
+    async def _let_end(self) -> None:
+        """Let running requests end, for some simulated time."""
+        service = self._service
+        until_ns = service.clock.now_ns() + GRACE_NS
+        while (service.fleet.num_open or self._server.num_open) and not service.fleet.is_stopped:
+            if service.clock.is_paused or service.clock.now_ns() > until_ns:
+                break
+            await asyncio.sleep(0.001)
