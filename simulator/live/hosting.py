@@ -21,6 +21,7 @@ class Host:
     def __init__(self, service: Service, server: Server, settings: Settings, tell: Callable[[int, int | None], None]):
         self._service, self._server, self._settings, self._tell = service, server, settings, tell
         self.signal_number: int | None = None
+        self._error: BaseException | None = None        # of the engine
         self._is_called = False
         self._quiet_since_s = time.monotonic()
         self.ports: tuple[int, int | None] = (0, None)
@@ -47,6 +48,8 @@ class Host:
             await asyncio.sleep(0)              # answers that have just ended are written
             for runner, _ in runners:
                 await runner.cleanup()
+        if self._error is not None:
+            raise self._error
 
     # ---- the clock
 
@@ -57,7 +60,15 @@ class Host:
 
     def _turn(self) -> None:
         self._is_called = False
-        next_ns = self._service.turn()
+        try:
+            next_ns = self._service.turn()
+        except BaseException as error:
+            self._error, self._service.fleet.is_stopped = error, True
+            self._service.fail_all()
+            self._end.set()
+            return
+        if self._service.fleet.is_stopped:
+            self._end.set()
         if self._service.fleet.num_open:
             self._quiet_since_s = time.monotonic()
         if next_ns is not None and next_ns <= self._service.clock.wall_ns():

@@ -2,6 +2,7 @@
 import time
 from collections.abc import Callable
 
+from simulator.domain import records
 from simulator.live.clock import Clock, Lag
 from simulator.live.fleet import LiveFleet, LiveRequest, Message
 
@@ -45,9 +46,16 @@ class Service:
         self.engine_ns += time.thread_time_ns() - began_ns
         for message in news:
             self._pass_on(message)
+        if self.fleet.is_stopped:
+            self.fail_all()
         if (next_ns := self.fleet.next_ns()) is None:
             return None
         return self.clock.wall_at(next_ns)
+
+    def fail_all(self) -> None:
+        """Tell all clients that they get no more: the engine cannot go on."""
+        for row in [*self._listeners]:
+            self._pass_on(Message(self.clock.now_ns(), 0, row, 0, records.FAILED))
 
     def pause(self) -> None:
         """Let the time stand, once all that is due is done."""

@@ -254,6 +254,19 @@ def test_a_client_that_hangs_up(tmp_path):
     assert json.loads((tmp_path / "out/results/summary.json").read_text())["requests"]["timed_out"] == 1
 
 
+def test_an_engine_that_fails(tmp_path):
+    async def scenario(client, admin):
+        def fail(until_ns):
+            raise RuntimeError("broken")
+        site.session.fleet.advance = fail
+        assert (await post(client, COMPLETIONS, HELLO))[0] == 500
+
+    site = Site(tmp_path)
+    with pytest.raises(RuntimeError, match="broken"):
+        site.talk(scenario)
+    assert site.session.server.statuses[500] == 1
+
+
 def test_the_switches_of_the_clock(tmp_path):
     async def scenario(client, admin):
         paused = (await post(admin, "/admin/pause", None))[1]
