@@ -131,7 +131,7 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         adds_up=experiment.output.vidur_csv, parts=prepared.parts)
     for part in prepared.parts:
         plan = part.plan(plan, sink)
-    if source is not None:      # all replicas have done what is due, and no more, whenever a request may come
+    if source is not None:      # no replica runs ahead of a request that may come
         plan = msgspec.structs.replace(plan, coupled=True, fast_forward=False)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
     return build_cluster(prepared.workload, plan, Hooks(recorder, monitor, source=source))

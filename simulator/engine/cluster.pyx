@@ -133,7 +133,7 @@ cdef class Cluster:
         return self._conclude()
 
     def begin(self):
-        """Begin a run whose time `advance` moves on; `run` does both."""
+        """Begin a run; `advance` moves its time on. `run` does both."""
         cdef Operation operation
         self.source.start()
         for operation in self.operations:

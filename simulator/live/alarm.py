@@ -19,7 +19,10 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Calls a function at a time of the monotonic clock: by a timerfd where there is one, else by asyncio."""
+    """Calls a function at a time of the monotonic clock.
+
+    By a timerfd where there is one, else by asyncio.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]):
         self._loop, self._ring, self._handle, self._file = loop, ring, None, -1
@@ -31,7 +34,10 @@ class Alarm:
             loop.add_reader(self._file, self._read)
 
     def set(self, wall_ns: int | None) -> None:
-        """Ring then, or at once if that is past, and not at an earlier instant that was set; None: do not ring."""
+        """Ring then, at once if that is past; only the last instant set counts.
+
+        None: do not ring.
+        """
         if self._file >= 0:
             value = _Timespec(*divmod(max(wall_ns, 1), 10**9)) if wall_ns is not None else _Timespec(0, 0)
             self._settime(self._file, TFD_TIMER_ABSTIME, ctypes.byref(_Itimerspec(_Timespec(0, 0), value)), None)

@@ -29,7 +29,7 @@ class Answers:
     """Makes answers.
 
     fleet : which limits their lengths. words : tokenizer. natural : lengths at which the model would stop by itself,
-    int (n,); each prompt has one of them. seed : of the experiment.
+    int (n,); each prompt has one. seed : of the experiment.
     """
 
     def __init__(self, fleet: LiveFleet, words: Words, natural: np.ndarray, seed: int):
@@ -56,7 +56,10 @@ class Answers:
         return cap
 
     def make(self, prompt: np.ndarray, body: Body, cap: int) -> Answer:
-        """Return the answer to a prompt, which is the fleet's next request; cap : as `check` returns it."""
+        """Return the answer to a prompt, which is the fleet's next request.
+
+        cap : as `check` returns it.
+        """
         drawn = self._draw(prompt)
         length = int(self._natural[drawn % len(self._natural)])
         is_long = bool(body.ignore_eos) or length >= cap

@@ -61,7 +61,7 @@ class Body(msgspec.Struct, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
     seed: int | None = None
-    # what a simulated model cannot give
+    # refused: a simulated model has none of it
     logprobs: Any = None
     prompt_logprobs: Any = None
     response_format: Any = None
@@ -143,13 +143,19 @@ def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:
 
 
 def chat_text(messages: list[ChatMessage], with_prompt: bool) -> str:
-    """Return a chat as one text: role and content of each message, and the beginning of the answer."""
+    """Return a chat as one text.
+
+    Role and content of each message, and the beginning of the answer.
+    """
     parts = [f"<|{each.role}|>\n{content_text(each.content)}\n" for each in messages]
     return "".join(parts) + "<|assistant|>\n" * with_prompt
 
 
 def content_text(content: Any) -> str:
-    """Return the text of a message's content, a text or a list of parts. Raises Refused: a part is no text."""
+    """Return the text of a message's content, a text or a list of parts.
+
+    Raises Refused: a part is no text.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):

@@ -13,8 +13,8 @@ class Clock:
     """Simulated time as a function of wall time.
 
     v(w) = v0 + floor((w - w0) speed) and w(v) = w0 + ceil((v - v0) / speed), with an exact fraction for the speed. A
-    change sets (w0, v0) to that moment, so that simulated time never jumps. At speed "fast" time stands by itself, and
-    `jump` moves it.
+    change sets (w0, v0) to that moment, so that simulated time never jumps. At speed "fast" only `jump`
+    moves the time.
 
     speed : simulated seconds a second, a number > 0, or "fast". wall_ns : returns the time of the wall, monotonic.
     """
@@ -28,7 +28,7 @@ class Clock:
 
     @property
     def is_fast(self) -> bool:
-        """Whether time jumps to whatever is next."""
+        """Whether time jumps to the next event."""
         return self.speed == FAST
 
     def now_ns(self) -> int:
@@ -42,7 +42,10 @@ class Clock:
         return self._simulated_ns + (wall_ns - self._origin_ns) * self._num // self._den
 
     def wall_at(self, simulated_ns: int) -> int | None:
-        """Return the first time of the wall at which it is so late in the simulation; None: not while time stands."""
+        """Return the first time of the wall at which it is so late in the simulation.
+
+        None: time is paused.
+        """
         if self.is_paused:
             return None
         if self.is_fast:
@@ -54,7 +57,7 @@ class Clock:
         self._simulated_ns = max(self._simulated_ns, simulated_ns)
 
     def pause(self) -> None:
-        """Let the time stand."""
+        """Halt the time."""
         self._fix()
         self.is_paused = True
         self.changes.append((self._origin_ns, self._simulated_ns, 0))
@@ -117,7 +120,10 @@ class Lag:
 
 
 def speed_of(value: object) -> float | str:
-    """Return a speed, a number or "fast". Raises ValueError: it is neither, or out of range."""
+    """Return a speed, a number or "fast".
+
+    Raises ValueError: it is neither, or out of range.
+    """
     if value == "fast":
         return value
     speed = float(value)

@@ -11,7 +11,7 @@ from simulator.live.answers import Answer
 from simulator.live.bodies import Body, Refused
 
 encode = msgspec.json.encode
-CHAT, TEXT = "chat", "text"     # what is asked for: the shapes of the two interfaces
+CHAT, TEXT = "chat", "text"     # the two interfaces
 DONE = b"data: [DONE]\n\n"
 
 
@@ -42,8 +42,8 @@ class Choice:
         self.index, self.answer, self.prompt_tokens = index, answer, prompt_tokens
         self.row = -1
         self.cached_tokens = 0
-        self.made = self.told = self.sent = 0
-        self.is_over = self.is_told = False
+        self.made = self.written = self.sent = 0
+        self.is_over = self.is_written = False
         self.failed: int | None = None
         self._text = ""
 
@@ -53,19 +53,19 @@ class Choice:
         self.made += tokens
 
     def new_text(self) -> str:
-        """Return the text that the client does not have yet, without a stop text that has just begun."""
+        """Return the text that the client does not have yet, without a begun stop text."""
         end = self.answer.shown if self.is_over else min(len(self._text), self.answer.shown)
         text, self.sent = self._text[self.sent:end], max(end, self.sent)
         return text
 
     def new_ids(self) -> list[int]:
         """Return the ids of the tokens that the client does not have yet."""
-        ids, self.told = self.answer.ids[self.told:self.made], self.made
+        ids, self.written = self.answer.ids[self.written:self.made], self.made
         return ids
 
 
 class Exchange:
-    """The answers to one HTTP request, and what of them is due.
+    """The answers to one HTTP request, as far as they are due.
 
     body : of the request. choices : in order of their index.
     """
@@ -77,7 +77,10 @@ class Exchange:
         self._has_begun = set()
 
     def listener(self, choice: Choice, cached_tokens):
-        """Return the function that takes news of a choice; cached_tokens : returns the hits of its prompt."""
+        """Return the function that takes news of a choice.
+
+        cached_tokens : returns the hits of its prompt.
+        """
         def take(message, due_ns):
             if message.tokens:
                 if choice.made == 0:
@@ -97,7 +100,7 @@ class Exchange:
         return all(choice.is_over for choice in self.choices)
 
     def failure(self) -> Refused | None:
-        """Return the error of an answer that ended before its last token; None: there is none."""
+        """Return the error of an answer that ended early; None: there is none."""
         statuses = [choice.failed for choice in self.choices if choice.failed is not None]
         if not statuses:
             return None
@@ -115,14 +118,14 @@ class Exchange:
     # ---- streams
 
     def events(self) -> Iterator[bytes]:
-        """Yield what a stream's client gets now."""
+        """Yield the events that are due."""
         interval, options = self.body.stream_interval or 1, self.body.stream_options
         for choice in self.choices:
-            if not choice.is_told and (choice.is_over or choice.made - choice.told >= interval):
+            if not choice.is_written and (choice.is_over or choice.made - choice.written >= interval):
                 if self.head.kind == CHAT and choice.index not in self._has_begun:
                     self._has_begun.add(choice.index)
                     yield self._event(choice, {"role": "assistant", "content": ""}, [], False)
-                choice.is_told = choice.is_over
+                choice.is_written = choice.is_over
                 ids, text = choice.new_ids(), choice.new_text()
                 yield self._event(choice, {"content": text} if self.head.kind == CHAT else text, ids, choice.is_over)
         if self.is_over and options is not None and options.include_usage:

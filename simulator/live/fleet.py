@@ -18,6 +18,7 @@ class LiveRequest(NamedTuple):
     """A request as its client sends it, with the answer that it will get.
 
     segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
+    door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
     max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
     """
 
@@ -26,6 +27,7 @@ class LiveRequest(NamedTuple):
     output_tokens: int
     segments: Sequence[tuple[int, int]] | None = None
     priority: int = 0
+    door: int = -1
 
 
 class Message(NamedTuple):
@@ -47,17 +49,22 @@ class Full(Exception):
 
 
 class LiveFleet:
-    """Replicas that serve requests given one by one; results equal those of a run of the same requests.
+    """Replicas that serve requests given one by one.
+
+    Results equal those of a run of the same requests.
 
     Each arrival and each cancellation has an instant of its own, later than all that was simulated before: so the
-    recorded instants alone tell the order in which all things happened.
+    recorded instants alone give the order of all inputs.
 
     prepared : an experiment that `refusals.check` lets pass.
     most_requests : number of requests until the end, >= 2.
+    doors : names of models that requests may name; (): none.
     """
 
-    def __init__(self, prepared: Prepared, most_requests: int):
+    def __init__(self, prepared: Prepared, most_requests: int, doors: Sequence[str] = ()):
         self.workload = _blank(most_requests)
+        if doors:
+            self.workload.labels = {"model": list(doors)}
         self.count = 0                          # requests so far
         self.reached_ns = -1                    # all that happens up to this instant has been simulated
         self.is_stopped = False                 # the engine cannot go on
@@ -76,19 +83,19 @@ class LiveFleet:
         self._num_finished = 0
         self.cluster.begin()
 
-    # ---- what the engine takes this for: a sink of tokens
+    # ---- the engine's sink of tokens
 
     wants_iterations, wants_tokens = False, True
 
     def tokens(self, rows: np.ndarray) -> None:
         """Take rows of `records.TOKEN`."""
         for time_ns, row, tokens in rows.tolist():
-            self._tell(time_ns, row, tokens, records.RUNNING)
+            self._announce(time_ns, row, tokens, records.RUNNING)
 
     # ---- input
 
     def submit(self, request: LiveRequest, now_ns: int) -> int:
-        """Let a request arrive, now or as soon after it as its instant is free; return its row.
+        """Let a request arrive, now or at the next free instant; return its row.
 
         Raises
         ------
@@ -102,6 +109,7 @@ class LiveFleet:
         shown, declared = self.workload.requests[row], self.workload.demands[row]
         shown["arrival_ns"], shown["prompt_tokens"] = self._free_instant(now_ns), request.prompt_tokens
         declared["max_tokens"], declared["priority"] = request.max_tokens, request.priority
+        declared["model"] = request.door
         self.workload.outcomes["output_tokens"][row] = request.output_tokens
         for pool, delivery in zip(self._pools, self._deliveries, strict=True):
             delivery.expect(row, self._target(pool, request))
@@ -111,12 +119,12 @@ class LiveFleet:
         return row
 
     def cancel(self, row: int, now_ns: int) -> None:
-        """Let the client of a request leave; one that has its whole answer is not affected."""
+        """Let the client of a request leave, unless it has its whole answer."""
         if row in self._open and self.workload.demands["deadline_ns"][row] == records.NEVER_NS:
             self.cluster.cancel(row, self._free_instant(now_ns))
 
     def longest_answer(self, prompt_tokens: int) -> int:
-        """Return the most tokens that each pool can answer to a prompt of this length; < 1: none."""
+        """Return the most tokens that each pool can answer to a prompt; < 1: none."""
         return min(self._room(pool, prompt_tokens) for pool in self._pools)
 
     # ---- time
@@ -153,11 +161,11 @@ class LiveFleet:
 
     @property
     def num_open(self) -> int:
-        """Number of requests whose end is not known yet."""
+        """Number of requests without a known end."""
         return len(self._open)
 
     def open_rows(self) -> list[int]:
-        """Return the requests whose end is not known yet, in order."""
+        """Return the requests without a known end, in order."""
         return sorted(self._open)
 
     def served(self) -> Workload:
@@ -194,9 +202,10 @@ class LiveFleet:
         for row, request in zip(rows[has_ended].tolist(), found[has_ended], strict=True):
             self._open.discard(row)
             is_complete = request["status"] == records.COMPLETED
-            self._tell(int(request["completed_ns"]) if is_complete else self.reached_ns, row, 0, int(request["status"]))
+            time_ns = int(request["completed_ns"]) if is_complete else self.reached_ns
+            self._announce(time_ns, row, 0, int(request["status"]))
 
-    def _tell(self, time_ns: int, row: int, tokens: int, status: int) -> None:
+    def _announce(self, time_ns: int, row: int, tokens: int, status: int) -> None:
         self._sequence += 1
         heappush(self._news, Message(time_ns, self._sequence, row, tokens, status))
 

@@ -3,6 +3,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 from simulator.live.alarm import Alarm
 from simulator.live.server import Admin, Server, listen
@@ -15,16 +16,17 @@ GRACE_NS = 30 * 10**9           # of simulated time, for requests that run when 
 class Host:
     """Serves one session.
 
-    tell : called with (port, admin port or None) when both listen.
+    announce : called with (ports, admin port or None) when all listen.
     """
 
-    def __init__(self, service: Service, server: Server, settings: Settings, tell: Callable[[int, int | None], None]):
-        self._service, self._server, self._settings, self._tell = service, server, settings, tell
+    def __init__(self, service: Service, server: Server, settings: Settings,
+                 announce: Callable[[list[int], int | None], None]):
+        self._service, self._server, self._settings, self._announce = (
+            service, server, settings, announce)
         self.signal_number: int | None = None
         self._error: BaseException | None = None        # of the engine
         self._is_called = False
         self._quiet_since_s = time.monotonic()
-        self.ports: tuple[int, int | None] = (0, None)
 
     async def serve(self) -> None:
         """Serve until the session ends; all requests have ended then."""
@@ -33,11 +35,15 @@ class Host:
         self._service.wake = self._wake
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self.stop, number)
-        runners = [await listen(self._server.handle, settings.host, settings.port, settings.limits)]
+        handlers = [(partial(self._server.handle, door=door), settings.host, port)
+                    for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
+                                       [(-1, settings.port)])]
         if settings.admin_port is not None:
-            runners.append(await listen(Admin(self._service).handle, LOOPBACK, settings.admin_port, settings.limits))
-        self.ports = (runners[0][1], runners[1][1] if len(runners) > 1 else None)
-        self._tell(*self.ports)
+            handlers.append((Admin(self._service).handle, LOOPBACK, settings.admin_port))
+        runners = [await listen(*each, settings.limits) for each in handlers]
+        ports = [port for _, port in runners]
+        self._announce(ports[:-1] if settings.admin_port is not None else ports,
+                   ports[-1] if settings.admin_port is not None else None)
         try:
             await self._until_over()
             self._server.is_closing = True
@@ -109,7 +115,7 @@ class Host:
         """Let running requests end, for some simulated time."""
         service = self._service
         until_ns = service.clock.now_ns() + GRACE_NS
-        while (service.fleet.num_open or self._server.num_open) and not service.fleet.is_stopped:
+        while (service.fleet.num_open or any(self._server.num_open.values())) and not service.fleet.is_stopped:
             if service.clock.is_paused or service.clock.now_ns() > until_ns:
                 break
             await asyncio.sleep(0.001)

@@ -106,7 +106,10 @@ def _reason(status: int, tokens: int, most: int) -> str:
 
 
 def loads(fleet: LiveFleet) -> list[dict]:
-    """Return the state of each replica: requests running and waiting, and the share of KV blocks in use."""
+    """Return the state of each replica.
+
+    Requests running and waiting, and the share of KV blocks in use.
+    """
     found = fleet.workload.requests[fleet.open_rows()]
     replicas = fleet.cluster.replicas
     counts = [np.bincount(found["replica"][(found["status"] == status) & (found["replica"] >= 0)],
@@ -116,9 +119,13 @@ def loads(fleet: LiveFleet) -> list[dict]:
             for replica, running, waiting in zip(replicas, *counts, strict=True)]
 
 
-def page(service: Service, tally: Tally, model: str, ignored: Counter) -> str:
-    """Return the page of /metrics; ignored : fields of requests that are not known, by name."""
-    made, replicas, states = Page(), service.fleet.cluster.replicas, loads(service.fleet)
+def page(service: Service, tally: Tally, model: str, ignored: Counter, only: slice = slice(None)) -> str:
+    """Return the page of /metrics.
+
+    ignored : fields of requests that are not known, by name. only : the replicas that are shown.
+    """
+    made, replicas, states = Page(), service.fleet.cluster.replicas[only], loads(service.fleet)[only]
+    tallies = tally.replicas[only]
     labels = [{"model_name": model, "engine": str(i)} for i in range(len(replicas))]
 
     def family(name, kind, meaning, values):
@@ -134,15 +141,15 @@ def page(service: Service, tally: Tally, model: str, ignored: Counter) -> str:
             ("prefix_cache_queries", "Tokens looked up in the prefix cache.",
              [each.prefix_query_tokens for each in schedulers]),
             ("prefix_cache_hits", "Tokens found in the prefix cache.", [each.prefix_hit_tokens for each in schedulers]),
-            ("prompt_tokens", "Prefill tokens processed.", [each.prompt_tokens for each in tally.replicas]),
+            ("prompt_tokens", "Prefill tokens processed.", [each.prompt_tokens for each in tallies]),
             ("generation_tokens", "Generation tokens processed.",
-             [each.generation_tokens for each in tally.replicas])):
+             [each.generation_tokens for each in tallies])):
         family(f"{name}_total", "counter", meaning, values)
     made.family("vllm:request_success_total", "counter", "Requests that ended.", [
         (labels[i] | {"finished_reason": reason}, each.ended[reason])
-        for i, each in enumerate(tally.replicas) for reason in REASONS])
+        for i, each in enumerate(tallies) for reason in REASONS])
     for name, (meaning, _) in HISTOGRAMS.items():
-        family(name, "histogram", meaning, [each.histograms[name] for each in tally.replicas])
+        family(name, "histogram", meaning, [each.histograms[name] for each in tallies])
     made.family("vllm:cache_config_info", "gauge", "Information on the KV cache.", [
         ({"block_size": str(replica.rank.kv.block_size), "num_gpu_blocks": str(replica.rank.kv.num_blocks),
           "engine": str(i)}, 1) for i, replica in enumerate(replicas)])

@@ -1,4 +1,4 @@
-"""A session: from the experiment to a server, and from what it served to files."""
+"""A session: from the experiment to a server, and from its requests to files."""
 import asyncio
 import json
 import time
@@ -16,6 +16,7 @@ from simulator.errors import InputErrors, KeyFault, MissingExtra
 from simulator.live import refusals
 from simulator.live.answers import Answers
 from simulator.live.clock import Clock
+from simulator.live.doors import with_doors
 from simulator.live.fleet import LiveFleet
 from simulator.live.service import Service
 from simulator.live.session import differing_rows, write_session
@@ -39,16 +40,19 @@ class Session:
     """One session of an experiment's fleet.
 
     speed : as `clock.Clock` takes it. most_requests : until its end. model : its name for clients; None: the model's,
-    else the experiment's. key : that clients must give; "": none.
+    else the experiment's. key : that clients must give; "": none. has_doors : each replica has a port.
 
     Raises InputErrors: the experiment cannot be served.
     """
 
     def __init__(self, experiment: Experiment, speed: float | str, most_requests: int, model: str | None = None,
-                 key: str = ""):
+                 key: str = "", has_doors: bool = False):
         from simulator.live.metrics import Tally
         from simulator.live.server import Facts, Server  # need an extra
         refusals.check(experiment)
+        doors = ()
+        if has_doors:
+            experiment, doors = with_doors(experiment)
         prepared = prepare(experiment)
         natural = prepared.workload.outcomes["output_tokens"].copy()
         if len(natural) == 0:
@@ -57,25 +61,34 @@ class Session:
         named = experiment.model.name if experiment.model is not None else None
         facts = Facts(model or named or experiment.name, _version(experiment), vocabulary, key)
         self.experiment, self._began_s = experiment, time.time()
-        self.fleet = LiveFleet(prepared, most_requests)
+        self.fleet = LiveFleet(prepared, most_requests, doors)
         self.service = Service(self.fleet, Clock(speed, time.monotonic_ns))
         words, tally = Words(vocabulary), Tally(self.fleet)
         self.service.observer = tally.note
         self.server = Server(self.service, Answers(self.fleet, words, natural, experiment.seed), words, facts, tally)
         self._ended_by: int | None = None
 
-    def serve(self, settings: Settings, tell: Callable[[int, int | None], None]) -> None:
-        """Serve until the session ends; tell : called with the ports that listen."""
+    def serve(self, settings: Settings, announce: Callable[[list[int], int | None], None]) -> None:
+        """Serve until the session ends.
+
+        announce : called with the ports that listen.
+        """
         from simulator.live.hosting import Host
-        host = Host(self.service, self.server, settings, tell)
+        host = Host(self.service, self.server, settings, announce)
         asyncio.run(host.serve())
         self._ended_by = host.signal_number
 
-    def banner(self, host: str, port: int, admin_port: int | None) -> Iterator[str]:
-        """Yield what a user should know when the ports listen."""
-        clock, places = self.service.clock, len(self.fleet.cluster.replicas)
+    @property
+    def num_replicas(self) -> int:
+        """Number of replicas that serve."""
+        return len(self.fleet.cluster.replicas)
+
+    def banner(self, host: str, ports: list[int], admin_port: int | None) -> Iterator[str]:
+        """Yield the lines to print when the ports listen."""
+        clock, places = self.service.clock, self.num_replicas
+        further = f", ..., http://{host}:{ports[-1]}/v1, a port each" if len(ports) > 1 else ""
         yield (f"serving {self.server.facts.model} by {places} simulated replica{'s' * (places > 1)} at "
-               f"http://{host}:{port}/v1; Ctrl-C ends the session")
+               f"http://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
         if admin_port is not None:
             yield f"switches of the clock at http://127.0.0.1:{admin_port}/admin"
         if clock.is_fast:
@@ -85,7 +98,10 @@ class Session:
                    f"{clock.speed:g} s here")
 
     def write(self, out: Path, overwrite: bool) -> dict:
-        """Write the session into a folder: its record, the results of its run, and serve.json; return the last."""
+        """Write the session into a folder; return the content of serve.json.
+
+        The folder holds the record, the results of its run, and serve.json.
+        """
         served = self.fleet.served()
         with staged(out, overwrite, CONTENTS) as folder:
             file = write_session(self.experiment, served, folder / "session")
@@ -99,7 +115,7 @@ class Session:
         return report
 
     def warnings(self, report: dict) -> Iterator[str]:
-        """Yield what a user should not miss."""
+        """Yield warnings."""
         if report["differing_rows"]:
             yield (f"the run of the record differs from what was served in {len(report['differing_rows'])} requests, "
                    f"the first is {report['differing_rows'][0]}: please report this")
@@ -127,6 +143,6 @@ class Session:
 
 
 def _version(experiment: Experiment) -> str:
-    """Return the version that clients are told: vLLM's, or the simulator's."""
+    """Return the version for clients: vLLM's, or the simulator's."""
     found = getattr(experiment.all_pools()[0].engine.parameters, "vllm_version", None)
     return __version__ if found is None else f"{found}.0"

@@ -34,7 +34,7 @@ class Texts:
     def add(self, row: int, prompt: np.ndarray, answer: np.ndarray, salt: str = "") -> list[tuple[int, int]]:
         """Add a request; return its prompt as segments (stream, tokens).
 
-        row : of the request, whose own stream holds the tokens that no earlier text has.
+        row : of the request; its own stream holds the tokens that no earlier text has.
         prompt, answer : token ids, int32; the prompt has some.
         """
         edges = self._roots.setdefault(salt, {})

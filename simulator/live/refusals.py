@@ -19,7 +19,7 @@ SCORERS = ("active-requests", "kv-utilization", "load-aware", "load-balance", "p
 
 
 def check(experiment: Experiment) -> None:
-    """Raise InputErrors: some key has no effect, or another one, where requests come while the cluster runs."""
+    """Raise InputErrors: some key would have no effect, or another one, if served live."""
     if faults := [KeyFault(fault) for fault in _faults(experiment)]:
         raise InputErrors(faults)
 

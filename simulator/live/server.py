@@ -34,7 +34,7 @@ STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "
 
 
 class Facts(NamedTuple):
-    """What clients are told.
+    """Facts for clients.
 
     model : its name. version : of the engine. vocabulary : number of token ids. key : that clients must give; "": none.
     """
@@ -54,7 +54,7 @@ class Server:
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
         self.statuses: Counter = Counter()
         self.ignored: Counter = Counter()
-        self.num_open = 0
+        self.num_open: Counter = Counter()      # HTTP requests, by door
         self._began_s = int(time.time())
         self._routes = {
             ("POST", "/v1/completions"): self._completions, ("POST", "/v1/chat/completions"): self._chat,
@@ -63,23 +63,26 @@ class Server:
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
             ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request."""
+    async def handle(self, request: web.BaseRequest, door: int = -1) -> web.StreamResponse:
+        """Answer a request.
+
+        door : the replica that owns the port it came to; -1: the router chooses.
+        """
         try:
-            answer = await self._answer(request)
+            answer = await self._answer(request, door)
         except Refused as refused:
             answer = web.Response(status=refused.status, body=refused.body(), headers=JSON | refused.headers)
         self.statuses[answer.status] += 1
         return answer
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
         route = self._routes.get((request.method, request.path))
         if route is None:
             is_known = any(path == request.path for _, path in self._routes)
             raise Refused(405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found", "NotFoundError")
         if self.facts.key and request.path.startswith("/v1") and not self._has_key(request):
             return web.Response(status=401, body=b'{"error": "Unauthorized"}', headers=JSON)
-        return await route(request)
+        return await route(request, door)
 
     def _has_key(self, request: web.BaseRequest) -> bool:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
@@ -87,7 +90,7 @@ class Server:
 
     # ---- completions
 
-    async def _completions(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _completions(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
         body = await self._body(request, CompletionBody)
         prompts = body.prompt if isinstance(body.prompt, list) else [body.prompt]
         if len(kinds := {type(each) for each in prompts}) != 1:
@@ -96,14 +99,14 @@ class Server:
         if kinds == {int}:
             prompts = [prompts]
         ids = [self.words.encode(each) if isinstance(each, str) else self._checked(each) for each in prompts]
-        return await self._serve(request, TEXT, body, ids, body.max_tokens or DEFAULT_MAX_TOKENS)
+        return await self._serve(request, door, TEXT, body, ids, body.max_tokens or DEFAULT_MAX_TOKENS)
 
-    async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _chat(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
         body = await self._body(request, ChatBody)
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
         prompt = self.words.encode(chat_text(body.messages, body.add_generation_prompt is not False))
-        return await self._serve(request, CHAT, body, [prompt], body.max_completion_tokens or body.max_tokens)
+        return await self._serve(request, door, CHAT, body, [prompt], body.max_completion_tokens or body.max_tokens)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         if ids and not 0 <= min(ids) <= max(ids) < max(self.facts.vocabulary, FIRST_ID):
@@ -122,7 +125,7 @@ class Server:
             raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
         return body
 
-    async def _serve(self, request, kind: str, body, prompts: list[np.ndarray], most: int | None):
+    async def _serve(self, request, door: int, kind: str, body, prompts: list[np.ndarray], most: int | None):
         """Serve the choices of a request: n of each prompt."""
         if self.is_closing:
             raise Refused(503, "The server is shutting down.", "Service Unavailable")
@@ -132,24 +135,23 @@ class Server:
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
         head = Head(kind, f"{'chatcmpl' if kind == CHAT else 'cmpl'}-{name}", self.facts.model)
         exchange, first = Exchange(head, body, []), self.service.fleet.count
-        self.num_open += 1
+        self.num_open[door] += 1
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
-                    self._submit(exchange, prompt, body, cap)
-            arrival_ns = int(self.service.fleet.workload.requests["arrival_ns"][first])
-            headers = {"x-simulator-arrival-ns": str(arrival_ns), "x-simulator-request": str(first)}
-            return await (self._stream if body.stream else self._whole)(request, exchange, headers)
+                    self._submit(exchange, prompt, body, cap, door)
+            return await (self._stream if body.stream else self._whole)(request, exchange, first)
         finally:
-            self.num_open -= 1
+            self.num_open[door] -= 1
             for choice in exchange.choices:
                 if not choice.is_over:
                     self.service.leave(choice.row)
 
-    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int) -> None:
+    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int, door: int) -> None:
         choice = Choice(len(exchange.choices), self.answers.make(prompt, body, cap), len(prompt))
+        asked = choice.answer.request._replace(door=door)
         try:
-            choice.row = self.service.submit(choice.answer.request, exchange.listener(choice, self._cached_tokens))
+            choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
         except Full:
             raise Refused(503, "The session has as many requests as --most-requests allows.",
                           "Service Unavailable") from None
@@ -158,7 +160,13 @@ class Server:
     def _cached_tokens(self, row: int) -> int:
         return int(self.service.fleet.workload.requests["cached_tokens"][row])
 
-    async def _whole(self, request, exchange: Exchange, headers: dict[str, str]) -> web.Response:
+    def _headers(self, row: int) -> dict[str, str]:
+        """Return the headers that say where a request is, once it has had news."""
+        found = self.service.fleet.workload.requests[row]
+        return {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
+                "x-inference-pod": f"replica-{found['replica']}"}
+
+    async def _whole(self, request, exchange: Exchange, first: int) -> web.Response:
         while not exchange.is_over:
             exchange.has_news.clear()
             await exchange.has_news.wait()
@@ -166,13 +174,12 @@ class Server:
         if (failure := exchange.failure()) is not None:
             raise failure
         began_ns = time.thread_time_ns()
-        answer = web.Response(body=exchange.whole(), headers=JSON | headers)
+        answer = web.Response(body=exchange.whole(), headers=JSON | self._headers(first))
         self.http_ns += time.thread_time_ns() - began_ns
         return answer
 
-    async def _stream(self, request, exchange: Exchange, headers: dict[str, str]) -> web.StreamResponse:
-        response = web.StreamResponse(headers=STREAM | headers)
-        is_over = False
+    async def _stream(self, request, exchange: Exchange, first: int) -> web.StreamResponse:
+        response, is_over = web.StreamResponse(headers=STREAM), False
         while not is_over:
             await exchange.has_news.wait()
             exchange.has_news.clear()
@@ -180,6 +187,7 @@ class Server:
             if not response.prepared:           # a request that is refused at once has no stream
                 if failure is not None:
                     raise failure
+                response.headers.update(self._headers(first))
                 await response.prepare(request)
             began_ns, is_over = time.thread_time_ns(), exchange.is_over or failure is not None
             data = b"".join(exchange.events()) if failure is None else b"data: %b\n\n" % failure.body()
@@ -198,25 +206,25 @@ class Server:
 
     # ---- the other routes
 
-    async def _models(self, request) -> web.Response:
+    async def _models(self, request, door: int) -> web.Response:
         return _json({"object": "list", "data": [{
             "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": "vllm",
             "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
             "permission": []}]})
 
-    async def _health(self, request) -> web.Response:
+    async def _health(self, request, door: int) -> web.Response:
         return web.Response(status=503 if self.is_closing or self.service.fleet.is_stopped else 200)
 
-    async def _version(self, request) -> web.Response:
+    async def _version(self, request, door: int) -> web.Response:
         return _json({"version": self.facts.version})
 
-    async def _load(self, request) -> web.Response:
-        return _json({"server_load": self.num_open})
+    async def _load(self, request, door: int) -> web.Response:
+        return _json({"server_load": self.num_open[door]})
 
-    async def _replicas(self, request) -> web.Response:
+    async def _replicas(self, request, door: int) -> web.Response:
         return _json(loads(self.service.fleet))
 
-    async def _tokenize(self, request) -> web.Response:
+    async def _tokenize(self, request, door: int) -> web.Response:
         body = await self._body(request, TokenizeBody)
         if (body.prompt is None) == (body.messages is None):
             raise Refused(400, "expected either prompt or messages", param="prompt")
@@ -226,13 +234,14 @@ class Server:
         return _json({"count": len(ids), "max_model_len": self.service.fleet.max_model_len, "tokens": ids,
                       "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
 
-    async def _detokenize(self, request) -> web.Response:
+    async def _detokenize(self, request, door: int) -> web.Response:
         body = await self._body(request, DetokenizeBody)
         return _json({"prompt": self.words.decode(body.tokens)})
 
-    async def _metrics(self, request) -> web.Response:
+    async def _metrics(self, request, door: int) -> web.Response:
         began_ns = time.thread_time_ns()
-        text = page(self.service, self.tally, self.facts.model, self.ignored)
+        only = slice(None) if door < 0 else slice(door, door + 1)
+        text = page(self.service, self.tally, self.facts.model, self.ignored, only)
         self.metrics_ns += time.thread_time_ns() - began_ns
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 

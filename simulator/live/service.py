@@ -36,7 +36,10 @@ class Service:
             self.wake()
 
     def turn(self) -> int | None:
-        """Do all that is due; return the time of the wall at which more is. None: when something comes in."""
+        """Do all that is due; return the time of the wall at which more is.
+
+        None: nothing is until something comes in.
+        """
         began_ns = time.thread_time_ns()
         if self.clock.is_fast and not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
             self.clock.jump(next_ns)
@@ -53,12 +56,12 @@ class Service:
         return self.clock.wall_at(next_ns)
 
     def fail_all(self) -> None:
-        """Tell all clients that they get no more: the engine cannot go on."""
+        """End all requests: the engine cannot go on."""
         for row in [*self._listeners]:
             self._pass_on(Message(self.clock.now_ns(), 0, row, 0, records.FAILED))
 
     def pause(self) -> None:
-        """Let the time stand, once all that is due is done."""
+        """Halt the time, once all that is due is done."""
         self.turn()
         self.clock.pause()
 

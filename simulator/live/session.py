@@ -15,7 +15,7 @@ RECORDED = ("arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "comp
 
 
 def write_session(experiment: Experiment, served: Workload, folder: Path) -> Path:
-    """Write the experiment with the requests that came as its workload; return its file.
+    """Write the experiment with the requests as its workload; return its file.
 
     served : as `LiveFleet.served` returns it; a request that was cancelled has a deadline.
     """
@@ -32,7 +32,7 @@ def write_session(experiment: Experiment, served: Workload, folder: Path) -> Pat
 
 
 def differing_rows(served: Workload, requests: np.ndarray) -> list[int]:
-    """Return the rows in which a run of the session differs from what clients were served.
+    """Return the rows in which a run differs from the session.
 
     requests : /requests of the run.
     """

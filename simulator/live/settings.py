@@ -21,7 +21,8 @@ class Settings(NamedTuple):
     """Where and how long a session is served.
 
     port, admin_port : 0: any; admin_port None: no port for the clock's switches. duration_s, idle_s : end of the
-    session, after its beginning, and after the last request has ended; None: a signal ends it.
+    session, after its beginning, and after the last request has ended; None: a signal ends it. replica_ports : a port
+    for each replica, in place of `port`; (): none.
     """
 
     host: str
@@ -30,3 +31,4 @@ class Settings(NamedTuple):
     duration_s: float | None
     idle_s: float | None
     limits: Limits = Limits()
+    replica_ports: tuple[int, ...] = ()

@@ -52,5 +52,5 @@ def word(number: int) -> str:
 
 
 def filler(start: int, count: int) -> list[str]:
-    """Return the pieces of an answer: words in order from one on, with a blank between them."""
+    """Return the pieces of an answer: words in order, with a blank between two."""
     return [word(start + i) if i == 0 else f" {word(start + i)}" for i in range(count)]

@@ -16,6 +16,7 @@ from simulator.results import coloured
 from simulator.results.directory import check_free
 
 DONE, DIFFERS, NOT_KEPT_UP = 0, 1, 4
+LAST_PORT = 65535
 KEY = "SIMULATOR_API_KEY"       # clients give it where it is set
 
 
@@ -27,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--host", default=LOOPBACK, metavar="ADDRESS",
                         help=f"address to listen at, default {LOOPBACK}; others need --allow-remote")
-    parser.add_argument("--port", type=_port, default=8000, metavar="N", help="port, 0: any free one; default 8000")
+    parser.add_argument("--port", type=_port, metavar="N", help="port, 0: any free one; default 8000")
+    parser.add_argument("--replica-ports", type=_port, metavar="N",
+                        help="a port for each replica, from N on, 0: any free ones, in place of --port: clients, or a "
+                             "gateway of theirs, choose the replica")
     parser.add_argument("--admin-port", type=_port, metavar="N",
                         help="port of the clock's switches, on this machine alone: POST /admin/pause, /admin/resume, "
                              "/admin/speed, GET /admin/status; default: none")
     parser.add_argument("--speed", type=_speed, default=1, metavar="S",
-                        help="simulated seconds a second, 0.01 to 10000, or fast: time jumps to what is due next")
+                        help="simulated seconds a second, 0.01 to 10000, or fast: time jumps to the next event")
     parser.add_argument("--served-model-name", metavar="NAME", help="default: the model's, else the experiment's")
     parser.add_argument("--most-requests", type=whole_number, default=100_000, metavar="N",
                         help="requests until the end of the session, 2 or more; default 100000")
@@ -52,22 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal or another end, then write the session; return the exit status."""
+    """Serve until the end of the session, write it; return the exit status."""
     check_installed()
     _check(options)
     experiment = load_experiment(options.experiment, options.overrides, "--set")
     out = check_free(options.out or Path("results", f"{experiment.name}-served"), options.overwrite, CONTENTS)
-    settings = Settings(options.host, options.port, options.admin_port, options.duration, options.exit_when_idle,
-                        Limits(options.body_bytes, connections=options.connections))
     with faults_of(options.experiment):
         session = Session(experiment, options.speed, options.most_requests, options.served_model_name,
-                          os.environ.get(KEY, ""))
+                          os.environ.get(KEY, ""), options.replica_ports is not None)
 
-    def tell(port: int, admin_port: int | None) -> None:
+    def announce(ports: list[int], admin_port: int | None) -> None:
         if not options.quiet:
-            print("\n".join(session.banner(options.host, port, admin_port)), flush=True)
+            print("\n".join(session.banner(options.host, ports, admin_port)), flush=True)
 
-    session.serve(settings, tell)
+    session.serve(_settings(options, session.num_replicas), announce)
     began_s = time.monotonic()
     report = session.write(out, options.overwrite)
     if not options.quiet:
@@ -79,10 +81,24 @@ def run(options: argparse.Namespace) -> int:
     return NOT_KEPT_UP if options.strict_time and report["kept_up"] is False else DONE
 
 
+def _settings(options: argparse.Namespace, num_replicas: int) -> Settings:
+    """Return the settings of a session. Raises InputErrors: there are not so many ports."""
+    first = options.replica_ports
+    if first is not None and first + num_replicas - 1 > LAST_PORT:
+        raise InputErrors([f"--replica-ports {first}: expected at most {LAST_PORT - num_replicas + 1}: there are "
+                           f"{num_replicas} replicas"])
+    ports = () if first is None else tuple(first and first + i for i in range(num_replicas))
+    return Settings(options.host, 8000 if options.port is None else options.port, options.admin_port, options.duration,
+                    options.exit_when_idle, Limits(options.body_bytes, connections=options.connections), ports)
+
+
 def _check(options: argparse.Namespace) -> None:
     faults = []
     if options.most_requests < 2:
         faults.append(f"--most-requests: expected at least 2, found {options.most_requests}")
+    if options.port is not None and options.replica_ports is not None:
+        faults.append(f"--port {options.port}: expected none with --replica-ports: the router of the experiment serves "
+                      "--port, and does not know of requests to single replicas")
     if not _is_loopback(options.host) and not options.allow_remote:
         faults.append(f"--host {options.host}: other machines can reach it; --allow-remote says that they may")
     if faults:
@@ -97,7 +113,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
+    if not text.isdecimal() or int(text) > LAST_PORT:
         raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
     return int(text)
 

@@ -24,10 +24,12 @@ TALK = {"messages": [{"role": "user", "content": "Hello"}], "max_completion_toke
 class Site:
     """A session of the experiment, served while a scenario talks to it."""
 
-    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=()):
+    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=(), has_doors=False):
         file = folder / "served.toml"
         file.write_text(EXPERIMENT)
-        self.session = Session(load_experiment(file, list(overrides)), speed, most_requests, key=key)
+        self.session = Session(load_experiment(file, list(overrides)), speed, most_requests, key=key,
+                               has_doors=has_doors)
+        self.has_doors = has_doors
         self.requests = self.session.fleet.workload.requests
 
     def talk(self, scenario, limits=LIMITS):
@@ -37,11 +39,12 @@ class Site:
     async def _talk(self, scenario, limits):
         from simulator.live.hosting import Host
         ports = asyncio.get_running_loop().create_future()
-        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits),
+        doors = (0,) * self.session.num_replicas if self.has_doors else ()
+        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits, doors),
                     lambda *found: ports.set_result(found))
         served = asyncio.create_task(host.serve())
-        port, admin_port = await ports
-        async with aiohttp.ClientSession(f"http://{LOOPBACK}:{port}") as client, \
+        self.ports, admin_port = await ports
+        async with aiohttp.ClientSession(f"http://{LOOPBACK}:{self.ports[0]}") as client, \
                 aiohttp.ClientSession(f"http://{LOOPBACK}:{admin_port}") as admin:
             found = await scenario(client, admin)
         host.stop()
@@ -252,6 +255,24 @@ def test_a_client_that_hangs_up(tmp_path):
     report = site.session.write(tmp_path / "out", False)
     assert report["differing_rows"] == []
     assert json.loads((tmp_path / "out/results/summary.json").read_text())["requests"]["timed_out"] == 1
+
+
+def test_a_port_for_each_replica(tmp_path):
+    async def scenario(client, admin):
+        for _ in range(3):
+            await post(client, COMPLETIONS, HELLO)
+        async with client.post(f"http://{LOOPBACK}:{site.ports[1]}{COMPLETIONS}", json=HELLO) as other:
+            pod = other.headers["x-inference-pod"]
+        async with client.get("/metrics") as answer:
+            return pod, (await answer.text()).splitlines()
+
+    site = Site(tmp_path, has_doors=True)
+    pod, page = site.talk(scenario)
+    assert pod == "replica-1"
+    assert site.requests["replica"][:4].tolist() == [0, 0, 0, 1]
+    assert 'vllm:generation_tokens_total{model_name="served",engine="0"} 18.0' in page
+    assert not any('engine="1"' in line for line in page)
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 
 def test_an_engine_that_fails(tmp_path):
