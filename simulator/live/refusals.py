@@ -19,7 +19,7 @@ SCORERS = ("active-requests", "kv-utilization", "load-aware", "load-balance", "p
 
 
 def check(experiment: Experiment) -> None:
-    """Raise InputErrors: some key would have no effect, or another one, if served live."""
+    """Raise InputErrors: some key would have no effect, or another one, here."""
     if faults := [KeyFault(fault) for fault in _faults(experiment)]:
         raise InputErrors(faults)
 
