@@ -110,13 +110,16 @@ def with_all_requests(prepared: Prepared, monitor=None, readings: Readings | Non
     return prepared
 
 
-def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None):
+def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tuple[int, int] | None = None,
+          source=None):
     """Return the Cluster of an experiment, to be run once.
 
     sink : receives rows while the cluster runs; its `wants_iterations`, `wants_tokens` and `streams` select the tables.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     threads : maximum threads to simulate independent replicas.
     serves : first and last replica to simulate, as in `ClusterPlan`; None: all.
+    source : of requests that are given while the cluster runs, as in `Hooks`: `Cluster.advance` runs it then; None:
+        the requests of the workload.
     """
     experiment = prepared.experiment
     plan = ClusterPlan(
@@ -128,8 +131,10 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         adds_up=experiment.output.vidur_csv, parts=prepared.parts)
     for part in prepared.parts:
         plan = part.plan(plan, sink)
+    if source is not None:      # no replica runs ahead of a request that may come
+        plan = msgspec.structs.replace(plan, coupled=True, fast_forward=False)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)
-    return build_cluster(prepared.workload, plan, Hooks(recorder, monitor))
+    return build_cluster(prepared.workload, plan, Hooks(recorder, monitor, source=source))
 
 
 def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:

@@ -24,8 +24,12 @@ def parts_in(tables: Any, missing: object = None) -> list[type]:
 
     tables : an Experiment, plain data, or tables by name, where `missing` marks a table that could not be read.
     """
-    return list(dict.fromkeys(registry.part(key) for key, entry in registry.PARTS.items()
-                              if _is_given(key, entry.default, tables, missing)))
+    return list(dict.fromkeys(map(registry.part, keys_in(tables, missing))))
+
+
+def keys_in(tables: Any, missing: object = None) -> list[str]:
+    """Return the keys of `registry.PARTS` that are given; parameters as in `parts_in`."""
+    return [key for key, entry in registry.PARTS.items() if _is_given(key, entry.default, tables, missing)]
 
 
 def _is_given(key: str, default: Any, tables: Any, missing: object) -> bool:

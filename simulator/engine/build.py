@@ -135,8 +135,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gateways = plan.split.gateways(fleet, gateways, plan, [*_entries(plan.pools)], partial(
             _gateway, fleet=fleet, plan=plan, shared=shared))
     operations = _operations(fleet, gateways, plan)
-    source = Trace(workload) if workload.script is None else Scripted(
-        workload, hooks.recorder, gates[0].last_tokens)
+    source = _source(workload, hooks, gates[0])
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
                or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
@@ -146,6 +145,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     if plan.split or not source.is_fixed:
         fleet.act_in_halves()
     return Cluster(fleet, gateways, gateway_of(workload, plan.models), operations, source, shared)
+
+
+def _source(workload, hooks: Hooks, gate: Delivery):
+    """Return the source of the requests."""
+    if hooks.source is not None:
+        return hooks.source(workload)
+    return Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
 
 
 def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:

@@ -115,11 +115,8 @@ cdef class Cluster:
 
         May be called once. Stopped by the monitor or by a livelock, the run is not complete.
         """
-        cdef Operation operation
         cdef bint alone = self._serves_alone()
-        self.source.start()
-        for operation in self.operations:
-            operation.start()
+        self.begin()
         if alone and self._delays_queue():
             self._delayed = Delayed(self.fleet)
         if alone and self._plan.serves is None:
@@ -134,6 +131,41 @@ cdef class Cluster:
             if self._stopped or self.fleet.lookaheads != NULL:   # some may lag behind
                 self._advance_all(self.clock_ns if self._stopped else self._horizon_ns + 1)
         return self._conclude()
+
+    def begin(self):
+        """Begin a run; `advance` moves its time on. `run` does both."""
+        cdef Operation operation
+        self.source.start()
+        for operation in self.operations:
+            operation.start()
+
+    def advance(self, int64_t until_ns):
+        """Simulate all that happens up to an instant, that instant included; return whether the run can go on.
+
+        For a coupled cluster without fast-forward, so that tokens are recorded when they are due.
+        """
+        self._horizon_ns = until_ns
+        with nogil:
+            self._loop()
+        return not self._stopped
+
+    def next_ns(self):
+        """Return when something known happens next; None: nothing does before a request arrives."""
+        cdef int64_t next_ns = min(self.fleet.events.next_time(), self.fleet.wakes.top_time())
+        next_ns = min(next_ns, self.source.next_ns)
+        return None if next_ns >= NEVER_NS - 1 else next_ns
+
+    def cancel(self, int32_t row, int64_t at_ns):
+        """Let the client of a request give up at an instant to come; return its deadline, as in a Demand.
+
+        For pools with equal `HostParameters.shift_ns`, and a workload that was built with deadlines.
+        """
+        cdef int32_t gateway = self._gateway_for(row)
+        cdef int64_t deadline_ns = at_ns + (<Gateway>self._gateways[gateway]).shift_ns
+        (<Demand*>self._demands)[row].deadline_ns = deadline_ns
+        if row < self._num_requests - self.source.num_left:         # else its arrival will note the deadline
+            self.fleet.events.push(at_ns, TIME_OUT, TIME_OUT, gateway, row)
+        return deadline_ns
 
     def _serves_alone(self):
         """Return whether replicas are affected by arrivals only."""

@@ -213,8 +213,10 @@ class Hooks(msgspec.Struct, frozen=True):
     recorder : records iterations, tokens and gaps.
     monitor : called as `monitor(clock_ns, finished) -> bool` every few milliseconds; True stops the run.
     observer : called with every batch, see `debug.StepLog`; None: no observer, and replicas may run ahead.
+    source : called with the workload, returns the Source of its requests; None: that of the workload.
     """
 
     recorder: Recorder = msgspec.field(default_factory=Recorder)
     monitor: Callable[[int, int], bool] | None = None
     observer: Any = None
+    source: Callable | None = None

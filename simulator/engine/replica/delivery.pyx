@@ -60,6 +60,10 @@ cdef class Delivery:
         other.output_ns, other.gap_ns, other.completion_ns = self.output_ns, self.gap_ns, self.completion_ns
         return other
 
+    def expect(self, int32_t row, int32_t tokens):
+        """Set the tokens after which generation stops, of a request that has not arrived yet; >= 1."""
+        (<int32_t*>self._targets)[row] = tokens
+
     cdef int deliver(self, int32_t row, int32_t tokens, int64_t now_ns) except -1 nogil:
         cdef Request* request = &self._requests[row]
         cdef int32_t unseen = 0                         # BLIS: the first token is sent with the second

@@ -1,0 +1,166 @@
+"""Requests as clients write them: fields of vLLM 0.33's completions and chat completions, and its errors.
+
+Source: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); fields that have no effect here are accepted.
+"""
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, field
+
+Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+
+
+class Refused(Exception):
+    """A request that is answered by an error.
+
+    status, type : as vLLM's; param : the field at fault, or None.
+    """
+
+    def __init__(self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None,
+                 headers: dict[str, str] | None = None):
+        super().__init__(message)
+        self.status, self.message, self.kind, self.param, self.headers = status, message, kind, param, headers or {}
+
+    def body(self) -> bytes:
+        """Return the body of the answer."""
+        return msgspec.json.encode({"error": {
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.status}})
+
+
+class StreamOptions(msgspec.Struct):
+    """Field `stream_options`."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """Fields of both."""
+
+    model: str | None = None
+    max_tokens: Positive | None = None
+    min_tokens: Natural | None = 0
+    ignore_eos: bool | None = False
+    n: Annotated[int, Meta(ge=1, le=128)] | None = 1
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    stream_interval: Positive | None = None
+    priority: Annotated[int, Meta(ge=-2**31, le=2**31 - 1)] | None = 0
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    request_id: str | None = None
+    return_token_ids: bool | None = False
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
+    seed: int | None = None
+    # refused: a simulated model has none of it
+    logprobs: Any = None
+    prompt_logprobs: Any = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    use_beam_search: bool | None = False
+
+    @property
+    def stops(self) -> list[str]:
+        """Texts that end an answer."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+
+class CompletionBody(Body, kw_only=True):
+    """Body of POST /v1/completions."""
+
+    prompt: str | list[int | str | list[int]]       # ids of one prompt, or prompts
+    echo: bool | None = False
+    suffix: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """One of the messages of a chat."""
+
+    role: str
+    content: Any = None
+
+
+class ChatBody(Body, kw_only=True):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: Positive | None = None
+    add_generation_prompt: bool | None = True
+    tools: Any = None
+    tool_choice: Any = None
+    top_logprobs: Any = None
+
+
+class TokenizeBody(msgspec.Struct, kw_only=True):
+    """Body of POST /tokenize."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_generation_prompt: bool | None = True
+    return_token_strs: bool | None = False
+
+
+class DetokenizeBody(msgspec.Struct, kw_only=True):
+    """Body of POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[Natural] = field(default_factory=list)
+
+
+# Fields that cannot be served -> values that ask for nothing.
+UNSERVED = {"logprobs": (None, False, 0), "top_logprobs": (None, 0), "prompt_logprobs": (None,),
+            "response_format": (None, {"type": "text"}), "structured_outputs": (None,),
+            "use_beam_search": (None, False), "echo": (None, False),
+            "suffix": (None, ""), "tool_choice": (None, "none", "auto")}
+
+
+def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:
+    """Return a body and the names of its fields that are not known.
+
+    Raises Refused: it is no JSON object, or a field is wrong, or asks for what cannot be served.
+    """
+    try:
+        found = msgspec.json.decode(data)
+        body = msgspec.convert(found, kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:      # ValidationError is one, too
+        text = str(error)
+        param = text.rpartition("`$.")[2].partition("`")[0] if "`$." in text else None
+        raise Refused(400, text, param=param) from None
+    for name, plain in UNSERVED.items():
+        if getattr(body, name, None) not in plain:
+            raise Refused(501, f"{name}: a simulated model cannot do this", "NotImplementedError", name)
+    return body, [name for name in found if name not in kind.__struct_fields__]
+
+
+def chat_text(messages: list[ChatMessage], with_prompt: bool) -> str:
+    """Return a chat as one text.
+
+    Role and content of each message, and the beginning of the answer.
+    """
+    parts = [f"<|{each.role}|>\n{content_text(each.content)}\n" for each in messages]
+    return "".join(parts) + "<|assistant|>\n" * with_prompt
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message's content, a text or a list of parts.
+
+    Raises Refused: a part is no text.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) and part.get("type") in ("text", "input_text") else part
+                 for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(texts)
+    raise Refused(400, "messages: the simulated model takes text alone", param="messages")

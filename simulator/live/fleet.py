@@ -1,0 +1,238 @@
+"""The cluster of an experiment, with requests that come while it runs: it has a clock, but does not wait for it."""
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from simulator.assembly.assemble import Prepared, build
+from simulator.domain import records
+from simulator.engine.sources.fed import Fed
+from simulator.workload.base import Workload
+
+SEGMENTS_EACH = 16              # room for so many pieces of prompts a request, on average
+
+
+class LiveRequest(NamedTuple):
+    """A request as its client sends it, with the answer that it will get.
+
+    segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
+    door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
+    max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
+    """
+
+    prompt_tokens: int
+    max_tokens: int
+    output_tokens: int
+    segments: Sequence[tuple[int, int]] | None = None
+    priority: int = 0
+    door: int = -1
+
+
+class Message(NamedTuple):
+    """News for a client; in order of the time at which it is due.
+
+    sequence : of the news, in order of their discovery. tokens : of the answer; 0: the request has ended.
+    status : with which it ended, records.COMPLETED, ...; records.RUNNING: it goes on.
+    """
+
+    time_ns: int
+    sequence: int
+    row: int
+    tokens: int
+    status: int
+
+
+class Full(Exception):
+    """No room is left for a further request."""
+
+
+class LiveFleet:
+    """Replicas that serve requests given one by one.
+
+    Results equal those of a run of the same requests.
+
+    Each arrival and each cancellation has an instant of its own, later than all that was simulated before: so the
+    recorded instants alone give the order of all inputs.
+
+    prepared : an experiment that `refusals.check` lets pass.
+    most_requests : number of requests until the end, >= 2.
+    doors : names of models that requests may name; (): none.
+    """
+
+    def __init__(self, prepared: Prepared, most_requests: int, doors: Sequence[str] = ()):
+        self.workload = _blank(most_requests)
+        if doors:
+            self.workload.labels = {"model": list(doors)}
+        self.count = 0                          # requests so far
+        self.reached_ns = -1                    # all that happens up to this instant has been simulated
+        self.is_stopped = False                 # the engine cannot go on
+        self._last_input_ns = -1
+        self._num_segments = 0
+        self._open: set[int] = set()
+        self._news: list[Message] = []
+        self._sequence = 0
+        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=())
+        self.cluster = build(prepared, self, source=Fed)
+        self._recorder = self.cluster.fleet.recorder
+        self.workload.demands["deadline_ns"] = records.NEVER_NS
+        self.workload.demands["num_segments"] = 0
+        self._pools = prepared.pools
+        self._deliveries = [self.cluster.replicas[first].rank.delivery for first in _firsts(prepared.pools)]
+        self._num_finished = 0
+        self.cluster.begin()
+
+    # ---- the engine's sink of tokens
+
+    wants_iterations, wants_tokens = False, True
+
+    def tokens(self, rows: np.ndarray) -> None:
+        """Take rows of `records.TOKEN`."""
+        for time_ns, row, tokens in rows.tolist():
+            self._announce(time_ns, row, tokens, records.RUNNING)
+
+    # ---- input
+
+    def submit(self, request: LiveRequest, now_ns: int) -> int:
+        """Let a request arrive, now or at the next free instant; return its row.
+
+        Raises
+        ------
+        Full
+            As many requests have come as there is room for.
+        """
+        row, segments = self.count, request.segments or ()
+        if row == len(self.workload) or self._num_segments + len(segments) > len(self.workload.segments):
+            raise Full
+        self._put_prompt(row, segments)
+        shown, declared = self.workload.requests[row], self.workload.demands[row]
+        shown["arrival_ns"], shown["prompt_tokens"] = self._free_instant(now_ns), request.prompt_tokens
+        declared["max_tokens"], declared["priority"] = request.max_tokens, request.priority
+        declared["model"] = request.door
+        self.workload.outcomes["output_tokens"][row] = request.output_tokens
+        for pool, delivery in zip(self._pools, self._deliveries, strict=True):
+            delivery.expect(row, self._target(pool, request))
+        self.cluster.source.give()
+        self.count += 1
+        self._open.add(row)
+        return row
+
+    def cancel(self, row: int, now_ns: int) -> None:
+        """Let the client of a request leave, unless it has its whole answer."""
+        if row in self._open and self.workload.demands["deadline_ns"][row] == records.NEVER_NS:
+            self.cluster.cancel(row, self._free_instant(now_ns))
+
+    def longest_answer(self, prompt_tokens: int) -> int:
+        """Return the most tokens that each pool can answer to a prompt; < 1: none."""
+        return min(self._room(pool, prompt_tokens) for pool in self._pools)
+
+    # ---- time
+
+    def advance(self, until_ns: int) -> None:
+        """Simulate up to an instant, that instant included."""
+        if until_ns <= self.reached_ns or self.is_stopped:
+            return
+        self.reached_ns = until_ns
+        self.is_stopped = not self.cluster.advance(until_ns)
+        self._recorder.close()                  # it hands on the tokens that it holds
+        if self._recorder.finished > self._num_finished:
+            self._num_finished = self._recorder.finished
+            self._note_ends()
+
+    def next_ns(self) -> int | None:
+        """Return when something is due next; None: nothing is before the next request."""
+        known = [] if self.is_stopped or (next_ns := self.cluster.next_ns()) is None else [next_ns]
+        return min([*known, *(message.time_ns for message in self._news[:1])], default=None)
+
+    def due(self, now_ns: int) -> list[Message]:
+        """Return the news that are due, in order."""
+        found = []
+        while self._news and self._news[0].time_ns <= now_ns:
+            found.append(heappop(self._news))
+        return found
+
+    # ---- results
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest text that each pool takes, in tokens."""
+        return min(pool.max_model_len for pool in self._pools)
+
+    @property
+    def num_open(self) -> int:
+        """Number of requests without a known end."""
+        return len(self._open)
+
+    def open_rows(self) -> list[int]:
+        """Return the requests without a known end, in order."""
+        return sorted(self._open)
+
+    def served(self) -> Workload:
+        """Return the requests so far, with their results."""
+        made = self.workload.first(self.count)
+        made.segments = self.workload.segments[:self._num_segments].copy()
+        return made
+
+    # ---- private
+
+    def _free_instant(self, now_ns: int) -> int:
+        self._last_input_ns = max(now_ns, self.reached_ns + 1, self._last_input_ns + 1)
+        return self._last_input_ns
+
+    def _put_prompt(self, row: int, segments: Sequence[tuple[int, int]]) -> None:
+        declared, first = self.workload.demands[row], self._num_segments
+        declared["segments_begin"], declared["num_segments"] = first, len(segments)
+        if segments:
+            self.workload.segments[first:first + len(segments)] = segments
+            self._num_segments += len(segments)
+
+    def _room(self, pool, prompt_tokens: int) -> int:
+        """Return the longest answer of a pool to a prompt, as the engine's Delivery computes it."""
+        limits = pool.scheduler.longest_answers(pool.parameters, pool, np.array([prompt_tokens]))
+        return pool.max_model_len - prompt_tokens if limits is None else int(limits[0][0])
+
+    def _target(self, pool, request: LiveRequest) -> int:
+        return max(min(request.max_tokens, self._room(pool, request.prompt_tokens), request.output_tokens), 1)
+
+    def _note_ends(self) -> None:
+        rows = np.fromiter(self._open, np.int64, len(self._open))
+        found = self.workload.requests[rows]
+        has_ended = found["status"] > records.RUNNING
+        for row, request in zip(rows[has_ended].tolist(), found[has_ended], strict=True):
+            self._open.discard(row)
+            is_complete = request["status"] == records.COMPLETED
+            time_ns = int(request["completed_ns"]) if is_complete else self.reached_ns
+            self._announce(time_ns, row, 0, int(request["status"]))
+
+    def _announce(self, time_ns: int, row: int, tokens: int, status: int) -> None:
+        self._sequence += 1
+        heappush(self._news, Message(time_ns, self._sequence, row, tokens, status))
+
+
+def _firsts(pools) -> list[int]:
+    """Return the number of each pool's first replica."""
+    return np.cumsum([0, *(pool.places for pool in pools[:-1])]).tolist()
+
+
+def _blank(count: int) -> Workload:
+    """Return rows for requests to come.
+
+    While the cluster is built, each prompt is one of another row's tokens, and each request has a deadline: then the
+    engine takes all texts for shared ones, and all requests for ones that may be cancelled.
+    """
+    requests, demands = np.zeros(count, records.REQUEST), np.zeros(count, records.DEMAND)
+    for time in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
+        requests[time] = records.NEVER_NS
+    requests["replica"], requests["prompt_tokens"] = -1, 1
+    demands["due_ns"] = demands["expected_tokens"] = -1
+    for label in ("slo_class", "tenant", "session", "model", "adapter", "grammar"):
+        demands[label] = -1
+    rows = np.arange(count)
+    demands["max_tokens"] = demands["num_segments"] = 1
+    demands["segments_begin"] = demands["tie_rank"] = rows
+    segments = np.zeros(count * SEGMENTS_EACH, records.SEGMENT)
+    segments["stream"][:count], segments["num_tokens"][:count] = records.own_stream((rows + 1) % count), 1
+    outcomes = np.ones(count, records.OUTCOME)
+    return Workload(requests=requests, demands=demands, outcomes=outcomes, segments=segments, request_ids=rows,
+                    prompts_use_outputs=True)

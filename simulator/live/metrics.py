@@ -1,0 +1,170 @@
+"""The metrics of vLLM 0.33, by replica, and those of the simulation itself.
+
+Source: vLLM 0.33.0, v1/metrics/loggers.py and buckets.py: names, types, bounds, and when each is observed. Durations
+are simulated seconds.
+"""
+from collections import Counter
+
+import numpy as np
+
+from simulator.domain import records
+from simulator.live.clock import LAG_BOUNDS_NS
+from simulator.live.exposition import Histogram, Page
+from simulator.live.fleet import LiveFleet, Message
+from simulator.live.service import Service
+
+FIRST_TOKEN_S = (
+    .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1., 2.5, 5., 7.5, 10., 20., 40., 80., 160., 640., 2560.)
+TOKEN_S = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1., 2.5, 5., 7.5, 10., 20., 40., 80.)
+REQUEST_S = (.3, .5, .8, 1., 1.5, 2., 2.5, 5., 10., 15., 20., 30., 40., 50., 60., 120., 240., 480., 960., 1920., 7680.)
+PREEMPTIONS = (1., 2., 3., 4., 5., 10., 20.)
+REASONS = ("stop", "length", "abort", "error")
+HISTOGRAMS = {      # name -> meaning, bounds; None: 1, 2, 5, 10, ... up to max_model_len
+    "time_to_first_token_seconds": ("Time to first token in seconds.", FIRST_TOKEN_S),
+    "inter_token_latency_seconds": ("Inter-token latency in seconds.", TOKEN_S),
+    "request_time_per_output_token_seconds": ("Time per output token of a request in seconds.", TOKEN_S),
+    "e2e_request_latency_seconds": ("End-to-end latency of a request in seconds.", REQUEST_S),
+    "request_queue_time_seconds": ("Time of a request in the waiting queue in seconds.", REQUEST_S),
+    "request_inference_time_seconds": ("Time of a request from its schedule to its last token in seconds.", REQUEST_S),
+    "request_prefill_time_seconds": ("Time of a request from its schedule to its first token in seconds.", REQUEST_S),
+    "request_decode_time_seconds": ("Time of a request from its first token to its last in seconds.", REQUEST_S),
+    "request_num_preemptions": ("Preemptions of a request.", PREEMPTIONS),
+    "request_prompt_tokens": ("Prompt tokens of a request.", None),
+    "request_generation_tokens": ("Generated tokens of a request.", None),
+    "request_params_max_tokens": ("max_tokens of a request.", None),
+    "request_prefill_kv_computed_tokens": ("Prompt tokens of a request that were computed.", None),
+}
+
+
+def token_bounds(max_model_len: int) -> tuple[float, ...]:
+    """Return 1, 2, 5, 10, 20, 50, ... up to the longest text."""
+    steps = (step * 10**power for power in range(11) for step in (1, 2, 5))
+    return tuple(float(step) for step in steps if step <= max_model_len)
+
+
+class ReplicaTally:
+    """What clients of one replica have seen."""
+
+    def __init__(self, max_model_len: int):
+        self.histograms = {name: Histogram(bounds or token_bounds(max_model_len))
+                           for name, (_, bounds) in HISTOGRAMS.items()}
+        self.prompt_tokens = self.generation_tokens = 0
+        self.ended = dict.fromkeys(REASONS, 0)
+
+
+class Tally:
+    """Counts of all news, by replica; `note` is called with each."""
+
+    def __init__(self, fleet: LiveFleet):
+        self._fleet, self._last_ns = fleet, {}
+        self.replicas = [ReplicaTally(fleet.max_model_len) for _ in fleet.cluster.replicas]
+
+    def note(self, message: Message) -> None:
+        """Take note of news."""
+        row = self._fleet.workload.requests[message.row]
+        if row["replica"] < 0:
+            return
+        tally = self.replicas[row["replica"]]
+        if message.tokens == 0:
+            self._end(tally, message, row)
+            return
+        tally.generation_tokens += message.tokens
+        before_ns = self._last_ns.get(message.row)
+        self._last_ns[message.row] = message.time_ns
+        if before_ns is None:
+            tally.prompt_tokens += int(row["prompt_tokens"])
+            tally.histograms["time_to_first_token_seconds"].add((message.time_ns - int(row["arrival_ns"])) / 1e9)
+        else:
+            tally.histograms["inter_token_latency_seconds"].add((message.time_ns - before_ns) / 1e9)
+
+    def _end(self, tally: ReplicaTally, message: Message, row) -> None:
+        last_ns, add = self._last_ns.pop(message.row, None), {}
+        most = int(self._fleet.workload.demands["max_tokens"][message.row])
+        tally.ended[_reason(message.status, int(row["output_tokens"]), most)] += 1
+        add["e2e_request_latency_seconds"] = (message.time_ns - int(row["arrival_ns"])) / 1e9
+        add["request_num_preemptions"] = int(row["preemptions"])
+        add["request_prompt_tokens"] = int(row["prompt_tokens"])
+        add["request_generation_tokens"] = int(row["output_tokens"])
+        add["request_params_max_tokens"] = most
+        if last_ns is not None:
+            scheduled_ns, first_ns = int(row["scheduled_ns"]), int(row["first_token_ns"])
+            add["request_queue_time_seconds"] = (scheduled_ns - int(row["enqueued_ns"])) / 1e9
+            add["request_prefill_time_seconds"] = (first_ns - scheduled_ns) / 1e9
+            add["request_decode_time_seconds"] = (last_ns - first_ns) / 1e9
+            add["request_inference_time_seconds"] = (last_ns - scheduled_ns) / 1e9
+            add["request_prefill_kv_computed_tokens"] = int(row["prompt_tokens"]) - int(row["cached_tokens"])
+            if row["output_tokens"] > 1:
+                add["request_time_per_output_token_seconds"] = (last_ns - first_ns) / 1e9 / (row["output_tokens"] - 1)
+        for name, value in add.items():
+            tally.histograms[name].add(float(value))
+
+
+def _reason(status: int, tokens: int, most: int) -> str:
+    if status == records.COMPLETED:
+        return "length" if tokens >= most else "stop"
+    return "abort" if status == records.TIMED_OUT else "error"
+
+
+def loads(fleet: LiveFleet) -> list[dict]:
+    """Return the state of each replica.
+
+    Requests running and waiting, and the share of KV blocks in use.
+    """
+    found = fleet.workload.requests[fleet.open_rows()]
+    replicas = fleet.cluster.replicas
+    counts = [np.bincount(found["replica"][(found["status"] == status) & (found["replica"] >= 0)],
+                          minlength=len(replicas)).tolist() for status in (records.RUNNING, records.WAITING)]
+    return [{"name": f"replica-{replica.index}", "running": running, "waiting": waiting,
+             "kv_cache_usage": 1 - replica.rank.kv.free_blocks / replica.rank.kv.num_blocks}
+            for replica, running, waiting in zip(replicas, *counts, strict=True)]
+
+
+def page(service: Service, tally: Tally, model: str, ignored: Counter, only: slice = slice(None)) -> str:
+    """Return the page of /metrics.
+
+    ignored : fields of requests that are not known, by name. only : the replicas that are shown.
+    """
+    made, replicas, states = Page(), service.fleet.cluster.replicas[only], loads(service.fleet)[only]
+    tallies = tally.replicas[only]
+    labels = [{"model_name": model, "engine": str(i)} for i in range(len(replicas))]
+
+    def family(name, kind, meaning, values):
+        made.family(f"vllm:{name}", kind, meaning, zip(labels, values, strict=True))
+
+    family("num_requests_running", "gauge", "Requests in execution batches.", [each["running"] for each in states])
+    family("num_requests_waiting", "gauge", "Requests that wait.", [each["waiting"] for each in states])
+    family("kv_cache_usage_perc", "gauge", "KV cache usage; 1 means 100 percent.",
+           [each["kv_cache_usage"] for each in states])
+    schedulers = [replica.rank.scheduler for replica in replicas]
+    for name, meaning, values in (
+            ("num_preemptions", "Preemptions.", [each.preemptions for each in schedulers]),
+            ("prefix_cache_queries", "Tokens looked up in the prefix cache.",
+             [each.prefix_query_tokens for each in schedulers]),
+            ("prefix_cache_hits", "Tokens found in the prefix cache.", [each.prefix_hit_tokens for each in schedulers]),
+            ("prompt_tokens", "Prefill tokens processed.", [each.prompt_tokens for each in tallies]),
+            ("generation_tokens", "Generation tokens processed.",
+             [each.generation_tokens for each in tallies])):
+        family(f"{name}_total", "counter", meaning, values)
+    made.family("vllm:request_success_total", "counter", "Requests that ended.", [
+        (labels[i] | {"finished_reason": reason}, each.ended[reason])
+        for i, each in enumerate(tallies) for reason in REASONS])
+    for name, (meaning, _) in HISTOGRAMS.items():
+        family(name, "histogram", meaning, [each.histograms[name] for each in tallies])
+    made.family("vllm:cache_config_info", "gauge", "Information on the KV cache.", [
+        ({"block_size": str(replica.rank.kv.block_size), "num_gpu_blocks": str(replica.rank.kv.num_blocks),
+          "engine": str(i)}, 1) for i, replica in enumerate(replicas)])
+    _own(made, service, ignored)
+    return made.text()
+
+
+def _own(made: Page, service: Service, ignored: Counter) -> None:
+    clock, lag = service.clock, service.lag
+    late = Histogram(tuple(bound / 1e9 for bound in LAG_BOUNDS_NS))
+    late.counts, late.sum = lag.counts, lag.sum_ns / 1e9
+    made.family("simulator:lag_seconds", "histogram", "Wall time from due to written.", [({}, late)])
+    made.family("simulator:behind", "gauge", "1: the last message was late by more than 5 ms.", [({}, lag.is_behind)])
+    made.family("simulator:speed", "gauge", "Simulated seconds a second; 0: time stands, or jumps.",
+                [({}, 0 if clock.is_fast or clock.is_paused else clock.speed)])
+    made.family("simulator:simulated_seconds", "gauge", "Simulated time.", [({}, clock.now_ns() / 1e9)])
+    made.family("simulator:ignored_fields_total", "counter", "Fields of requests without an effect.",
+                [({"field": name}, count) for name, count in ignored.items()])

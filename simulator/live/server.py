@@ -1,0 +1,309 @@
+"""The HTTP face: routes, bodies and streams on aiohttp, with vLLM's paths, bodies and statuses."""
+import asyncio
+import hmac
+import time
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from simulator.live.answers import Answers
+from simulator.live.bodies import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    Refused,
+    TokenizeBody,
+    chat_text,
+    read_body,
+)
+from simulator.live.clock import speed_of
+from simulator.live.exchange import CHAT, DONE, TEXT, Choice, Exchange, Head
+from simulator.live.fleet import Full
+from simulator.live.metrics import Tally, loads, page
+from simulator.live.service import Service
+from simulator.live.words import FIRST_ID, Words
+
+DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
+MOST_FIELD_NAMES = 100          # counted apart; others count as one
+JSON = {"Content-Type": "application/json"}
+STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+
+
+class Facts(NamedTuple):
+    """Facts for clients.
+
+    model : its name. version : of the engine. vocabulary : number of token ids. key : that clients must give; "": none.
+    """
+
+    model: str
+    version: str
+    vocabulary: int
+    key: str = ""
+
+
+class Server:
+    """Handles the HTTP requests of all connections."""
+
+    def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
+        self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
+        self.is_closing = False
+        self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
+        self.statuses: Counter = Counter()
+        self.ignored: Counter = Counter()
+        self.num_open: Counter = Counter()      # HTTP requests, by door
+        self._began_s = int(time.time())
+        self._routes = {
+            ("POST", "/v1/completions"): self._completions, ("POST", "/v1/chat/completions"): self._chat,
+            ("GET", "/v1/models"): self._models, ("GET", "/health"): self._health, ("GET", "/ping"): self._health,
+            ("POST", "/ping"): self._health, ("GET", "/version"): self._version, ("GET", "/load"): self._load,
+            ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
+            ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
+
+    async def handle(self, request: web.BaseRequest, door: int = -1) -> web.StreamResponse:
+        """Answer a request.
+
+        door : the replica that owns the port it came to; -1: the router chooses.
+        """
+        try:
+            answer = await self._answer(request, door)
+        except Refused as refused:
+            answer = web.Response(status=refused.status, body=refused.body(), headers=JSON | refused.headers)
+        self.statuses[answer.status] += 1
+        return answer
+
+    async def _answer(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
+        route = self._routes.get((request.method, request.path))
+        if route is None:
+            is_known = any(path == request.path for _, path in self._routes)
+            raise Refused(405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found", "NotFoundError")
+        if self.facts.key and request.path.startswith("/v1") and not self._has_key(request):
+            return web.Response(status=401, body=b'{"error": "Unauthorized"}', headers=JSON)
+        return await route(request, door)
+
+    def _has_key(self, request: web.BaseRequest) -> bool:
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        return hmac.compare_digest(given, b"Bearer " + self.facts.key.encode())
+
+    # ---- completions
+
+    async def _completions(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
+        body = await self._body(request, CompletionBody)
+        prompts = body.prompt if isinstance(body.prompt, list) else [body.prompt]
+        if len(kinds := {type(each) for each in prompts}) != 1:
+            raise Refused(400, "prompt: expected a text, token ids, or a list of either that is not empty",
+                          param="prompt")
+        if kinds == {int}:
+            prompts = [prompts]
+        ids = [self.words.encode(each) if isinstance(each, str) else self._checked(each) for each in prompts]
+        return await self._serve(request, door, TEXT, body, ids, body.max_tokens or DEFAULT_MAX_TOKENS)
+
+    async def _chat(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
+        body = await self._body(request, ChatBody)
+        if not body.messages:
+            raise Refused(400, "messages: expected at least one", param="messages")
+        prompt = self.words.encode(chat_text(body.messages, body.add_generation_prompt is not False))
+        return await self._serve(request, door, CHAT, body, [prompt], body.max_completion_tokens or body.max_tokens)
+
+    def _checked(self, ids: list[int]) -> np.ndarray:
+        if ids and not 0 <= min(ids) <= max(ids) < max(self.facts.vocabulary, FIRST_ID):
+            raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
+        return np.array(ids, np.int32)
+
+    async def _body(self, request: web.BaseRequest, kind: type) -> Any:
+        try:
+            data = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise Refused(413, "The body of the request is too large.", headers={"Connection": "close"}) from None
+        body, unknown = read_body(data, kind)
+        for name in unknown:
+            self.ignored[name[:128] if name in self.ignored or len(self.ignored) < MOST_FIELD_NAMES else "other"] += 1
+        if body.model is not None and body.model != self.facts.model:
+            raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
+        return body
+
+    async def _serve(self, request, door: int, kind: str, body, prompts: list[np.ndarray], most: int | None):
+        """Serve the choices of a request: n of each prompt."""
+        if self.is_closing:
+            raise Refused(503, "The server is shutting down.", "Service Unavailable")
+        if self.service.fleet.is_stopped:
+            raise Refused(500, "EngineCore encountered an issue.", "InternalServerError")
+        caps = [self.answers.check(len(prompt), body, most) for prompt in prompts]
+        name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
+        head = Head(kind, f"{'chatcmpl' if kind == CHAT else 'cmpl'}-{name}", self.facts.model)
+        exchange, first = Exchange(head, body, []), self.service.fleet.count
+        self.num_open[door] += 1
+        try:
+            for prompt, cap in zip(prompts, caps, strict=True):
+                for _ in range(body.n or 1):
+                    self._submit(exchange, prompt, body, cap, door)
+            return await (self._stream if body.stream else self._whole)(request, exchange, first)
+        finally:
+            self.num_open[door] -= 1
+            for choice in exchange.choices:
+                if not choice.is_over:
+                    self.service.leave(choice.row)
+
+    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int, door: int) -> None:
+        choice = Choice(len(exchange.choices), self.answers.make(prompt, body, cap), len(prompt))
+        asked = choice.answer.request._replace(door=door)
+        try:
+            choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
+        except Full:
+            raise Refused(503, "The session has as many requests as --most-requests allows.",
+                          "Service Unavailable") from None
+        exchange.choices.append(choice)
+
+    def _cached_tokens(self, row: int) -> int:
+        return int(self.service.fleet.workload.requests["cached_tokens"][row])
+
+    def _headers(self, row: int) -> dict[str, str]:
+        """Return the headers that say where a request is, once it has had news."""
+        found = self.service.fleet.workload.requests[row]
+        return {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
+                "x-inference-pod": f"replica-{found['replica']}"}
+
+    async def _whole(self, request, exchange: Exchange, first: int) -> web.Response:
+        while not exchange.is_over:
+            exchange.has_news.clear()
+            await exchange.has_news.wait()
+        self._note_lag(exchange)
+        if (failure := exchange.failure()) is not None:
+            raise failure
+        began_ns = time.thread_time_ns()
+        answer = web.Response(body=exchange.whole(), headers=JSON | self._headers(first))
+        self.http_ns += time.thread_time_ns() - began_ns
+        return answer
+
+    async def _stream(self, request, exchange: Exchange, first: int) -> web.StreamResponse:
+        response, is_over = web.StreamResponse(headers=STREAM), False
+        while not is_over:
+            await exchange.has_news.wait()
+            exchange.has_news.clear()
+            failure = exchange.failure()
+            if not response.prepared:           # a request that is refused at once has no stream
+                if failure is not None:
+                    raise failure
+                response.headers.update(self._headers(first))
+                await response.prepare(request)
+            began_ns, is_over = time.thread_time_ns(), exchange.is_over or failure is not None
+            data = b"".join(exchange.events()) if failure is None else b"data: %b\n\n" % failure.body()
+            self.http_ns += time.thread_time_ns() - began_ns
+            if data:
+                self._note_lag(exchange)
+                await response.write(data + DONE if is_over else data)
+        await response.write_eof()
+        return response
+
+    def _note_lag(self, exchange: Exchange) -> None:
+        clock = self.service.clock
+        if exchange.due_ns is not None and not clock.is_fast:
+            self.service.lag.add(max(clock.wall_ns() - exchange.due_ns, 0))
+        exchange.due_ns = None
+
+    # ---- the other routes
+
+    async def _models(self, request, door: int) -> web.Response:
+        return _json({"object": "list", "data": [{
+            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": "vllm",
+            "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
+            "permission": []}]})
+
+    async def _health(self, request, door: int) -> web.Response:
+        return web.Response(status=503 if self.is_closing or self.service.fleet.is_stopped else 200)
+
+    async def _version(self, request, door: int) -> web.Response:
+        return _json({"version": self.facts.version})
+
+    async def _load(self, request, door: int) -> web.Response:
+        return _json({"server_load": self.num_open[door]})
+
+    async def _replicas(self, request, door: int) -> web.Response:
+        return _json(loads(self.service.fleet))
+
+    async def _tokenize(self, request, door: int) -> web.Response:
+        body = await self._body(request, TokenizeBody)
+        if (body.prompt is None) == (body.messages is None):
+            raise Refused(400, "expected either prompt or messages", param="prompt")
+        text = body.prompt if body.messages is None else chat_text(
+            body.messages, body.add_generation_prompt is not False)
+        ids = self.words.encode(text).tolist()
+        return _json({"count": len(ids), "max_model_len": self.service.fleet.max_model_len, "tokens": ids,
+                      "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
+
+    async def _detokenize(self, request, door: int) -> web.Response:
+        body = await self._body(request, DetokenizeBody)
+        return _json({"prompt": self.words.decode(body.tokens)})
+
+    async def _metrics(self, request, door: int) -> web.Response:
+        began_ns = time.thread_time_ns()
+        only = slice(None) if door < 0 else slice(door, door + 1)
+        text = page(self.service, self.tally, self.facts.model, self.ignored, only)
+        self.metrics_ns += time.thread_time_ns() - began_ns
+        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+class Admin:
+    """The clock's switches, on a port of their own."""
+
+    def __init__(self, service: Service):
+        self._service = service
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request."""
+        if (request.method, request.path) == ("GET", "/admin/status"):
+            return _json(self._status())
+        action = {"/admin/pause": self._service.pause, "/admin/resume": self._service.resume,
+                  "/admin/speed": None}.get(request.path, "unknown")
+        if action == "unknown" or request.method != "POST":
+            return web.Response(status=404, body=Refused(404, "Not Found", "NotFoundError").body(), headers=JSON)
+        if action is not None:
+            action()
+        elif (fault := self._set_speed(await request.read())) is not None:
+            return web.Response(status=400, body=Refused(400, fault, param="speed").body(), headers=JSON)
+        return _json(self._status())
+
+    def _set_speed(self, data: bytes) -> str | None:
+        try:
+            self._service.change_speed(speed_of(msgspec.json.decode(data, type=dict)["speed"]))
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+            return 'expected {"speed": S}, S from 0.01 to 10000, or "fast"'
+        return None
+
+    def _status(self) -> dict:
+        service = self._service
+        return {"speed": service.clock.speed, "paused": service.clock.is_paused,
+                "simulated_ns": service.clock.now_ns(), "requests": service.fleet.count,
+                "open": service.fleet.num_open, "kept_up": service.lag.kept_up}
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), headers=JSON)
+
+
+async def listen(handler, host: str, port: int, limits) -> tuple[web.ServerRunner, int]:
+    """Listen on a port, 0: any; return the runner and the port.
+
+    limits : settings.Limits.
+    """
+    loop = asyncio.get_running_loop()
+
+    def make_request(message, payload, protocol, writer, task):
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limits.body_bytes)
+
+    async def handle(request):
+        if len(server.connections) > limits.connections:
+            full = Refused(503, "Too many connections.", "Service Unavailable")
+            return web.Response(status=503, body=full.body(), headers=JSON | {"Connection": "close"})
+        return await handler(request)
+
+    server = web.Server(handle, request_factory=make_request, handler_cancellation=True,
+                        max_line_size=limits.header_bytes, max_field_size=limits.header_bytes,
+                        keepalive_timeout=limits.idle_s, access_log=None)
+    runner = web.ServerRunner(server, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, backlog=1024).start()
+    return runner, runner.addresses[0][1]

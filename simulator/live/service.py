@@ -1,0 +1,95 @@
+"""A LiveFleet on a clock: requests come in, news go out when they are due. It knows nothing of sockets."""
+import time
+from collections.abc import Callable
+
+from simulator.domain import records
+from simulator.live.clock import Clock, Lag
+from simulator.live.fleet import LiveFleet, LiveRequest, Message
+
+Listener = Callable[[Message, int], None]       # takes news, and the time of the wall at which they were due
+
+
+class Service:
+    """Moves the fleet on with the clock.
+
+    wake : called when something has come in, so that `turn` is called soon.
+    """
+
+    def __init__(self, fleet: LiveFleet, clock: Clock, wake: Callable[[], None] = lambda: None):
+        self.fleet, self.clock, self.wake = fleet, clock, wake
+        self.lag = Lag()
+        self.engine_ns = 0                      # CPU time of the engine
+        self.observer: Callable[[Message], None] | None = None      # called with all news
+        self._listeners: dict[int, Listener] = {}
+
+    def submit(self, request: LiveRequest, listener: Listener) -> int:
+        """Let a request arrive now; return its row. Raises fleet.Full."""
+        row = self.fleet.submit(request, self.clock.now_ns())
+        self._listeners[row] = listener
+        self.wake()
+        return row
+
+    def leave(self, row: int) -> None:
+        """Let the client of a request leave; it gets no more news."""
+        if self._listeners.pop(row, None) is not None:
+            self.fleet.cancel(row, self.clock.now_ns())
+            self.wake()
+
+    def turn(self) -> int | None:
+        """Do all that is due; return the time of the wall at which more is.
+
+        None: nothing is until something comes in.
+        """
+        began_ns = time.thread_time_ns()
+        if self.clock.is_fast and not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
+            self.clock.jump(next_ns)
+        now_ns = self.clock.now_ns()
+        self.fleet.advance(now_ns)
+        news = self.fleet.due(now_ns)
+        self.engine_ns += time.thread_time_ns() - began_ns
+        for message in news:
+            self._pass_on(message)
+        if self.fleet.is_stopped:
+            self.fail_all()
+        if (next_ns := self.fleet.next_ns()) is None:
+            return None
+        return self.clock.wall_at(next_ns)
+
+    def fail_all(self) -> None:
+        """End all requests: the engine cannot go on."""
+        for row in [*self._listeners]:
+            self._pass_on(Message(self.clock.now_ns(), 0, row, 0, records.FAILED))
+
+    def pause(self) -> None:
+        """Halt the time, once all that is due is done."""
+        self.turn()
+        self.clock.pause()
+
+    def resume(self) -> None:
+        """Let the time go on."""
+        self.clock.resume()
+        self.wake()
+
+    def change_speed(self, speed: float | str) -> None:
+        """Set the speed, once all that is due is done."""
+        self.turn()
+        self.clock.change(speed)
+        self.wake()
+
+    def abort(self) -> None:
+        """Let all clients leave, and the requests with them."""
+        for row in self.fleet.open_rows():
+            self.fleet.cancel(row, self.clock.now_ns())
+        while (next_ns := self.fleet.next_ns()) is not None:
+            self.fleet.advance(next_ns)
+            for message in self.fleet.due(next_ns):
+                self._pass_on(message)
+
+    def _pass_on(self, message: Message) -> None:
+        if self.observer is not None:
+            self.observer(message)
+        listener = self._listeners.get(message.row)
+        if message.tokens == 0:
+            self._listeners.pop(message.row, None)
+        if listener is not None:
+            listener(message, self.clock.wall_at(message.time_ns) or self.clock.wall_ns())

@@ -1,0 +1,125 @@
+"""`python -m simulator serve EXPERIMENT.toml`: the simulated fleet as a live server of OpenAI's interface."""
+import argparse
+import ipaddress
+import os
+import sys
+import time
+from pathlib import Path
+
+from simulator.config.load import load_experiment
+from simulator.core.argument_types import duration_s, whole_number
+from simulator.errors import InputErrors, faults_of
+from simulator.live.clock import speed_of
+from simulator.live.opening import CONTENTS, Session, check_installed
+from simulator.live.settings import LOOPBACK, Limits, Settings
+from simulator.results import coloured
+from simulator.results.directory import check_free
+
+DONE, DIFFERS, NOT_KEPT_UP = 0, 1, 4
+LAST_PORT = 65535
+KEY = "SIMULATOR_API_KEY"       # clients give it where it is set
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="its fleet serves; [workload] gives the lengths "
+                                                                      "of answers")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="override one value of the file; VALUE is TOML; repeatable")
+    parser.add_argument("--host", default=LOOPBACK, metavar="ADDRESS",
+                        help=f"address to listen at, default {LOOPBACK}; others need --allow-remote")
+    parser.add_argument("--port", type=_port, metavar="N", help="port, 0: any free one; default 8000")
+    parser.add_argument("--replica-ports", type=_port, metavar="N",
+                        help="a port for each replica, from N on, 0: any free ones, in place of --port: clients, or a "
+                             "gateway of theirs, choose the replica")
+    parser.add_argument("--admin-port", type=_port, metavar="N",
+                        help="port of the clock's switches, on this machine alone: POST /admin/pause, /admin/resume, "
+                             "/admin/speed, GET /admin/status; default: none")
+    parser.add_argument("--speed", type=_speed, default=1, metavar="S",
+                        help="simulated seconds a second, 0.01 to 10000, or fast: time jumps to the next event")
+    parser.add_argument("--served-model-name", metavar="NAME", help="default: the model's, else the experiment's")
+    parser.add_argument("--most-requests", type=whole_number, default=100_000, metavar="N",
+                        help="requests until the end of the session, 2 or more; default 100000")
+    parser.add_argument("--duration", type=duration_s, metavar="10m",
+                        help="end the session then; default: a signal does")
+    parser.add_argument("--exit-when-idle", type=duration_s, metavar="30s",
+                        help="end the session when no request has been open for this time")
+    parser.add_argument("--body-bytes", type=whole_number, default=Limits().body_bytes, metavar="N",
+                        help="longest body of a request; default 8388608")
+    parser.add_argument("--connections", type=whole_number, default=Limits().connections, metavar="N",
+                        help="connections at once; default 10000")
+    parser.add_argument("--out", metavar="DIR", help="folder of the session; default: results/<name>-served")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier session")
+    parser.add_argument("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
+    parser.add_argument("--strict-time", action="store_true", help="exit with 4 if answers were late")
+    parser.add_argument("--quiet", action="store_true", help="no banner, no summary")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the end of the session, write it; return the exit status."""
+    check_installed()
+    _check(options)
+    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    out = check_free(options.out or Path("results", f"{experiment.name}-served"), options.overwrite, CONTENTS)
+    with faults_of(options.experiment):
+        session = Session(experiment, options.speed, options.most_requests, options.served_model_name,
+                          os.environ.get(KEY, ""), options.replica_ports is not None)
+
+    def announce(ports: list[int], admin_port: int | None) -> None:
+        if not options.quiet:
+            print("\n".join(session.banner(options.host, ports, admin_port)), flush=True)
+
+    session.serve(_settings(options, session.num_replicas), announce)
+    began_s = time.monotonic()
+    report = session.write(out, options.overwrite)
+    if not options.quiet:
+        print(f"{report['requests']} requests, session and results in {out} ({time.monotonic() - began_s:.1f} s)")
+    for line in session.warnings(report):
+        print(coloured(f"warning: {line}", sys.stderr), file=sys.stderr)
+    if report["differing_rows"]:
+        return DIFFERS
+    return NOT_KEPT_UP if options.strict_time and report["kept_up"] is False else DONE
+
+
+def _settings(options: argparse.Namespace, num_replicas: int) -> Settings:
+    """Return the settings of a session. Raises InputErrors: there are not so many ports."""
+    first = options.replica_ports
+    if first is not None and first + num_replicas - 1 > LAST_PORT:
+        raise InputErrors([f"--replica-ports {first}: expected at most {LAST_PORT - num_replicas + 1}: there are "
+                           f"{num_replicas} replicas"])
+    ports = () if first is None else tuple(first and first + i for i in range(num_replicas))
+    return Settings(options.host, 8000 if options.port is None else options.port, options.admin_port, options.duration,
+                    options.exit_when_idle, Limits(options.body_bytes, connections=options.connections), ports)
+
+
+def _check(options: argparse.Namespace) -> None:
+    faults = []
+    if options.most_requests < 2:
+        faults.append(f"--most-requests: expected at least 2, found {options.most_requests}")
+    if options.port is not None and options.replica_ports is not None:
+        faults.append(f"--port {options.port}: expected none with --replica-ports: the router of the experiment serves "
+                      "--port, and does not know of requests to single replicas")
+    if not _is_loopback(options.host) and not options.allow_remote:
+        faults.append(f"--host {options.host}: other machines can reach it; --allow-remote says that they may")
+    if faults:
+        raise InputErrors(faults)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def _speed(text: str) -> float | str:
+    try:
+        return speed_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 10000, or fast, found {text!r}") from None

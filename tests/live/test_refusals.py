@@ -1,0 +1,53 @@
+"""Experiments and options that serve refuses."""
+import pytest
+
+from simulator import cli
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors
+from simulator.live import refusals
+from support.live_sessions import EXPERIMENT
+
+CASES = {
+    "autoscaling": ('autoscaling={policy="hpa"}', "autoscaling: serve cannot do this yet; leave it out"),
+    "horizon": ("horizon_s=10.0", "horizon_s: expected inf, found 10: --duration ends a session"),
+    "lengths": ('workload.output_knowledge={predictor="exact"} cluster.routing={policy="least_loaded",'
+                'metric="expected_tokens"}', "workload.output_knowledge: no policy can know the"),
+    "admission": ('cluster.admission={policy="token_bucket",capacity_tokens=5,refill_tokens_per_s=1.0}',
+                  'cluster.admission.policy: serve takes always, found "token_bucket"'),
+    "router": ('cluster.routing.policy="session"', 'cluster.routing.policy: serve takes always_busiest, '),
+    "scheduler": ('engine.scheduler="edf"', "engine.scheduler: serve takes faster_transformer, orca, "),
+    "model": ('pools=[{name="a",serves="x"},{name="b"}]', "pools.a.serves: serve has one model; leave it out"),
+    "host": ('pools=[{name="a",latency={host={output_token_us=5.0}}},{name="b"}]',
+             "pools: expected one value of latency.host.output_token_us in all"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_experiments(tmp_path, case):
+    override, message = CASES[case]
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    experiment = load_experiment(tmp_path / "served.toml", override.split())
+    with pytest.raises(InputErrors) as refused:
+        refusals.check(experiment)
+    assert any(fault.startswith(message) for fault in refused.value.faults), refused.value.faults
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines can reach it; --allow-remote says that they may"),
+    (["--most-requests", "1"], "--most-requests: expected at least 2, found 1"),
+    (["--port", "1", "--replica-ports", "2"], "--port 1: expected none with --replica-ports: "),
+    (["--replica-ports", "65535"], "--replica-ports 65535: expected at most 65534: there are 2 replicas")])
+def test_options(tmp_path, capsys, options, message):
+    pytest.importorskip("aiohttp")
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    assert cli.main(["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), *options]) == 2
+    assert capsys.readouterr().err.startswith(message)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [["--speed", "0"], ["--speed", "nan"], ["--port", "70000"], ["--like", "sglang"]])
+def test_values_that_no_option_takes(tmp_path, capsys, options):
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    with pytest.raises(SystemExit):
+        cli.main(["serve", str(tmp_path / "served.toml"), *options])
+    assert options[0] in capsys.readouterr().err

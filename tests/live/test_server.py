@@ -1,0 +1,331 @@
+"""The server on a port of this machine, and a client of it; time is fast, so that nothing waits."""
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from simulator.config.load import load_experiment
+from simulator.live.clock import FAST
+from simulator.live.opening import Session
+from simulator.live.settings import LOOPBACK, Limits, Settings
+from support.live_sessions import EXPERIMENT
+
+aiohttp = pytest.importorskip("aiohttp")
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+LIMITS = Limits()
+HELLO = {"model": "served", "prompt": "Hello there, you simulated model!", "max_tokens": 6, "ignore_eos": True}
+TALK = {"messages": [{"role": "user", "content": "Hello"}], "max_completion_tokens": 4, "ignore_eos": True}
+
+
+class Site:
+    """A session of the experiment, served while a scenario talks to it."""
+
+    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=(), has_doors=False):
+        file = folder / "served.toml"
+        file.write_text(EXPERIMENT)
+        self.session = Session(load_experiment(file, list(overrides)), speed, most_requests, key=key,
+                               has_doors=has_doors)
+        self.has_doors = has_doors
+        self.requests = self.session.fleet.workload.requests
+
+    def talk(self, scenario, limits=LIMITS):
+        """Serve until scenario(client, admin) returns; return what it does."""
+        return asyncio.run(self._talk(scenario, limits))
+
+    async def _talk(self, scenario, limits):
+        from simulator.live.hosting import Host
+        ports = asyncio.get_running_loop().create_future()
+        doors = (0,) * self.session.num_replicas if self.has_doors else ()
+        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits, doors),
+                    lambda *found: ports.set_result(found))
+        served = asyncio.create_task(host.serve())
+        self.ports, admin_port = await ports
+        async with aiohttp.ClientSession(f"http://{LOOPBACK}:{self.ports[0]}") as client, \
+                aiohttp.ClientSession(f"http://{LOOPBACK}:{admin_port}") as admin:
+            found = await scenario(client, admin)
+        host.stop()
+        await asyncio.wait_for(served, 60)
+        return found
+
+    def ask(self, path, body):
+        """Return status and JSON of the answer to one request."""
+        async def scenario(client, admin):
+            return await post(client, path, body)
+        return self.talk(scenario)
+
+
+async def post(client, path, body):
+    async with client.post(path, json=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def events_of(client, path, body):
+    async with client.post(path, json=body | {"stream": True}) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        lines = (await answer.read()).decode().split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+
+
+def test_a_completion(tmp_path):
+    status, answer = Site(tmp_path).ask(COMPLETIONS, HELLO)
+    assert status == 200
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    [choice] = answer["choices"]
+    assert len(choice["text"].split(" ")) == 6
+    assert (choice["index"], choice["finish_reason"], choice["stop_reason"]) == (0, "length", None)
+    assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 13, "completion_tokens": 6,
+                               "prompt_tokens_details": {"cached_tokens": 0}}
+
+
+def test_a_stream_has_the_same_text_as_a_whole_answer(tmp_path):
+    options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    whole = Site(tmp_path).ask(COMPLETIONS, HELLO)[1]
+
+    async def scenario(client, admin):
+        return await events_of(client, COMPLETIONS, HELLO | options)
+
+    *events, usage = Site(tmp_path).talk(scenario)
+    assert "".join(event["choices"][0]["text"] for event in events) == whole["choices"][0]["text"]
+    assert [event["choices"][0]["finish_reason"] for event in events] == [None] * 5 + ["length"]
+    assert [event["usage"]["completion_tokens"] for event in events] == [1, 2, 3, 4, 5, 6]
+    assert usage["choices"] == []
+    assert usage["usage"] == whole["usage"]
+
+
+def test_a_stream_interval(tmp_path):
+    async def scenario(client, admin):
+        return await events_of(client, COMPLETIONS, HELLO | {"stream_interval": 4})
+
+    events = Site(tmp_path).talk(scenario)
+    assert [len(event["choices"][0]["text"].split()) for event in events] == [4, 2]
+
+
+def test_a_chat_and_its_next_turn(tmp_path):
+    async def scenario(client, admin):
+        events = await events_of(client, CHAT, TALK)
+        text = "".join(event["choices"][0]["delta"]["content"] for event in events)
+        turn = TALK["messages"] + [{"role": "assistant", "content": text},
+                                   {"role": "user", "content": [{"type": "text", "text": "And then?"}]}]
+        return events, await post(client, CHAT, TALK | {"messages": turn})
+
+    site = Site(tmp_path, overrides=["topology.replicas=1"])
+    events, (status, answer) = site.talk(scenario)
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert events[0]["object"] == "chat.completion.chunk"
+    assert len(events) == 5
+    assert events[-1]["choices"][0]["finish_reason"] == "length"
+    assert status == 200
+    assert answer["object"] == "chat.completion"
+    assert len(answer["choices"][0]["message"]["content"].split()) == 4
+    # the first turn has 13 tokens and 4 of the answer, the last of which was never computed: 4 blocks of 4
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 16
+
+
+def test_several_prompts_and_answers(tmp_path):
+    status, answer = Site(tmp_path).ask(COMPLETIONS, {"prompt": ["one two", "three"], "n": 2, "max_tokens": 3,
+                                                      "ignore_eos": True, "return_token_ids": True})
+    assert status == 200
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert all(len(choice["token_ids"]) == 3 for choice in answer["choices"])
+    assert answer["usage"]["prompt_tokens"] == 3
+    assert answer["usage"]["completion_tokens"] == 12
+    assert len({choice["text"] for choice in answer["choices"]}) > 1
+
+
+def test_a_stop_text_ends_the_answer(tmp_path):
+    async def scenario(client, admin):
+        whole = (await post(client, COMPLETIONS, HELLO))[1]["choices"][0]["text"]
+        first, second = whole.split(" ")[:2]
+        return first, second
+
+    first, second = Site(tmp_path).talk(scenario)
+    asked = HELLO | {"stop": [second[-2:]]}
+    [choice] = Site(tmp_path).ask(COMPLETIONS, asked)[1]["choices"]
+    assert choice["text"] == f"{first} {second[:-2]}"
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", second[-2:])
+    [choice] = Site(tmp_path).ask(COMPLETIONS, asked | {"include_stop_str_in_output": True})[1]["choices"]
+    assert choice["text"] == f"{first} {second}"
+    [choice] = Site(tmp_path).ask(COMPLETIONS, asked | {"min_tokens": 6, "stop": first})[1]["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(("path", "change", "status", "kind", "param"), [
+    (COMPLETIONS, {"model": "other"}, 404, "NotFoundError", "model"),
+    (COMPLETIONS, {"prompt": ""}, 400, "BadRequestError", "prompt"),
+    (COMPLETIONS, {"prompt": []}, 400, "BadRequestError", "prompt"),
+    (COMPLETIONS, {"prompt": [5, 10**9]}, 400, "BadRequestError", "prompt"),
+    (COMPLETIONS, {"prompt": "word " * 300}, 400, "BadRequestError", "input_tokens"),
+    (COMPLETIONS, {"min_tokens": 7}, 400, "BadRequestError", "min_tokens"),
+    (COMPLETIONS, {"max_tokens": 0}, 400, "BadRequestError", "max_tokens"),
+    (COMPLETIONS, {"n": "two"}, 400, "BadRequestError", "n"),
+    (COMPLETIONS, {"temperature": -1}, 400, "BadRequestError", "temperature"),
+    (COMPLETIONS, {"cache_salt": ""}, 400, "BadRequestError", "cache_salt"),
+    (COMPLETIONS, {"use_beam_search": True}, 501, "NotImplementedError", "use_beam_search"),
+    (COMPLETIONS, {"echo": True}, 501, "NotImplementedError", "echo"),
+    (CHAT, {"messages": []}, 400, "BadRequestError", "messages"),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "BadRequestError", "messages"),
+    (CHAT, {"response_format": {"type": "json_object"}}, 501, "NotImplementedError", "response_format"),
+    ("/v1/other", {}, 404, "NotFoundError", None)])
+def test_refusals(tmp_path, path, change, status, kind, param):
+    found, answer = Site(tmp_path).ask(path, (HELLO if path == COMPLETIONS else TALK) | change)
+    assert found == status
+    assert {name: answer["error"][name] for name in ("type", "param", "code")} == {
+        "type": kind, "param": param, "code": status}
+
+
+def test_bodies_that_are_no_requests(tmp_path):
+    async def scenario(client, admin):
+        found = []
+        for data in (b"", b"{", b"[]", b"\xff\xfe", b'{"prompt": ' + b"[" * 100_000, b"x" * 2000):
+            async with client.post(COMPLETIONS, data=data) as answer:
+                found.append(answer.status)
+        return found, (await post(client, COMPLETIONS, HELLO))[0]
+
+    found, after = Site(tmp_path).talk(scenario, Limits(body_bytes=150_000))
+    assert found == [400] * 6
+    assert after == 200
+
+    async def too_long(client, admin):
+        async with client.post(COMPLETIONS, data=b"x" * 2000) as answer:
+            return answer.status
+    assert Site(tmp_path).talk(too_long, Limits(body_bytes=1000)) == 413
+
+
+def test_a_full_session_and_a_key(tmp_path):
+    async def scenario(client, admin):
+        bare = (await client.post(COMPLETIONS, json=HELLO)).status
+        client.headers["Authorization"] = "Bearer secret"
+        return bare, (await client.get("/health")).status, [
+            (await post(client, COMPLETIONS, HELLO))[0] for _ in range(3)]
+
+    assert Site(tmp_path, key="secret", most_requests=2).talk(scenario) == (401, 200, [200, 200, 503])
+
+
+def test_the_other_routes(tmp_path):
+    async def scenario(client, admin):
+        async def get(path):
+            async with client.get(path) as answer:
+                assert answer.status == 200
+                return await answer.read()
+        tokens = (await post(client, "/tokenize", {"prompt": HELLO["prompt"], "return_token_strs": True}))[1]
+        text = (await post(client, "/detokenize", {"tokens": tokens["tokens"]}))[1]["prompt"]
+        await post(client, COMPLETIONS, HELLO | {"unheard_of": 1})
+        return (tokens, text, json.loads(await get("/v1/models")), await get("/health"), await get("/ping"),
+                json.loads(await get("/version")), json.loads(await get("/load")),
+                json.loads(await get("/v1/replicas")), (await get("/metrics")).decode())
+
+    tokens, text, models, health, ping, version, load, replicas, page = Site(tmp_path).talk(scenario)
+    assert tokens["count"] == 7
+    assert "".join(tokens["token_strs"]) == text == HELLO["prompt"]
+    assert (models["data"][0]["id"], models["data"][0]["max_model_len"]) == ("served", 256)
+    assert health == ping == b""
+    assert version["version"].endswith(".0")
+    assert load == {"server_load": 0}
+    assert [each["running"] + each["waiting"] for each in replicas] == [0, 0]
+    lines = page.splitlines()
+    labels = 'model_name="served",engine="0"'
+    for line in (f"vllm:num_requests_running{{{labels}}} 0.0", f"vllm:prompt_tokens_total{{{labels}}} 7.0",
+                 f"vllm:generation_tokens_total{{{labels}}} 6.0",
+                 f'vllm:request_success_total{{{labels},finished_reason="length"}} 1.0',
+                 f"vllm:inter_token_latency_seconds_count{{{labels}}} 5",
+                 f'vllm:request_generation_tokens_bucket{{{labels},le="5.0"}} 0',
+                 f'vllm:request_generation_tokens_bucket{{{labels},le="10.0"}} 1',
+                 'simulator:ignored_fields_total{field="unheard_of"} 1.0'):
+        assert line in lines
+
+
+def test_a_client_that_hangs_up(tmp_path):
+    async def scenario(client, admin):
+        async with client.post(COMPLETIONS, json=HELLO | {"max_tokens": 200, "stream": True}) as answer:
+            await answer.content.readline()
+            answer.close()
+        while site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+
+    site = Site(tmp_path, speed=0.5)
+    site.talk(scenario)
+    assert 1 <= site.requests["output_tokens"][0] < 200
+    report = site.session.write(tmp_path / "out", False)
+    assert report["differing_rows"] == []
+    assert json.loads((tmp_path / "out/results/summary.json").read_text())["requests"]["timed_out"] == 1
+
+
+def test_a_port_for_each_replica(tmp_path):
+    async def scenario(client, admin):
+        for _ in range(3):
+            await post(client, COMPLETIONS, HELLO)
+        async with client.post(f"http://{LOOPBACK}:{site.ports[1]}{COMPLETIONS}", json=HELLO) as other:
+            pod = other.headers["x-inference-pod"]
+        async with client.get("/metrics") as answer:
+            return pod, (await answer.text()).splitlines()
+
+    site = Site(tmp_path, has_doors=True)
+    pod, page = site.talk(scenario)
+    assert pod == "replica-1"
+    assert site.requests["replica"][:4].tolist() == [0, 0, 0, 1]
+    assert 'vllm:generation_tokens_total{model_name="served",engine="0"} 18.0' in page
+    assert not any('engine="1"' in line for line in page)
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_an_engine_that_fails(tmp_path):
+    async def scenario(client, admin):
+        def fail(until_ns):
+            raise RuntimeError("broken")
+        site.session.fleet.advance = fail
+        assert (await post(client, COMPLETIONS, HELLO))[0] == 500
+
+    site = Site(tmp_path)
+    with pytest.raises(RuntimeError, match="broken"):
+        site.talk(scenario)
+    assert site.session.server.statuses[500] == 1
+
+
+def test_the_switches_of_the_clock(tmp_path):
+    async def scenario(client, admin):
+        paused = (await post(admin, "/admin/pause", None))[1]
+        asked = asyncio.create_task(post(client, COMPLETIONS, HELLO))
+        while site.session.fleet.count == 0:
+            await asyncio.sleep(0.001)
+        stands = (await (await admin.get("/admin/status")).json())["simulated_ns"]
+        faults = [(await post(admin, "/admin/speed", body))[0] for body in ({"speed": 0}, {"speed": None}, {}, 5)]
+        faster = (await post(admin, "/admin/speed", {"speed": 1000}))[1]
+        assert not asked.done()
+        await post(admin, "/admin/resume", None)
+        return paused, stands, faults, faster, (await asked)[0], (await post(admin, "/admin/other", None))[0]
+
+    site = Site(tmp_path, speed=1)
+    paused, stands, faults, faster, status, other = site.talk(scenario)
+    assert paused["paused"] is True
+    assert paused["simulated_ns"] == stands
+    assert faults == [400] * 4
+    assert faster["speed"] == 1000
+    assert (status, other) == (200, 404)
+
+
+def test_the_command_ends_with_a_signal_and_writes_the_session(tmp_path):
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    command = [sys.executable, "-m", "simulator", "serve", "served.toml", "--port", "0", "--speed", "fast"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+        address = process.stdout.readline().split(" at ")[1].split("/v1")[0]
+
+        async def ask():
+            async with aiohttp.ClientSession(address) as client:
+                return await post(client, COMPLETIONS, HELLO)
+        assert asyncio.run(ask())[0] == 200
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    out = tmp_path / "results/served-served"
+    report = json.loads((out / "serve.json").read_text())
+    assert (report["requests"], report["differing_rows"], report["statuses"]) == (1, [], {"200": 1})
+    assert (out / "session/arrivals.csv").read_text().startswith("request_id,arrived_at,")
+    assert (out / "results/results.h5").exists()
