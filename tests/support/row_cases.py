@@ -141,7 +141,6 @@ CASES = (
     *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
-        {"cluster.gateway_queue": {"saturation": {"detector": "concurrency"}}},
-        {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
+        {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
 )
