@@ -256,7 +256,8 @@ FRONT = {
     "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
     "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
     "restarts[].at_s": acts(0.02, 0.1, **RESTARTED), "restarts[].at_once": acts(1, 2, **RESTARTED),
-    "restarts[].pool": acts("a", "b", **RESTARTED | TWO_POOLS),
+    "restarts[].pool": acts("a", "b", **RESTARTED | TWO_POOLS), "restarts[].to": acts("b", "c", **UPDATED),
+    "restarts[].max_surge": acts(1, 3, **UPDATED), "restarts[].max_unavailable": acts(0, 2, **UPDATED),
     "restarts[].drain": refuses("migrate", "it moves requests", **RESTARTED),
     "restarts[].grace_s": acts(0.01, 1.0, **RESTARTED), "restarts[].on_stop": acts("retry", "lost", **STOPPED),
     **{f"restarts[].{key}.{name}": case for key in ("loading_delay", "warm_up_delay") for name, case in {
