@@ -325,6 +325,7 @@ PARTS = {
     "cluster.routing.queue": PartKey("simulator.assembly.parts.router_queue:RouterQueuePart", is_others=True),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "cluster.gateways": PartKey("simulator.assembly.parts.gateways:Gateways", "routing"),
+    "cluster.regions": PartKey("simulator.assembly.parts.regions:RegionsPart", "routing"),
     "cluster.programs": PartKey("simulator.assembly.parts.programs:AgentPrograms", "routing"),
     "failures": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),
     "restarts": PartKey("simulator.assembly.parts.upkeep:Upkeep", "workload", ()),

@@ -53,11 +53,13 @@ cdef class GatewayQueue:
 
     parameters : simulator.domain.gateway.GatewayQueueParameters.
     context : AdmissionContext, which makes the detector.
+    owner : GatewayQueue of another instance of the gateway, with records of all requests; None: itself.
     """
 
     Parameters = GatewayQueueParameters
 
-    def __cinit__(self, parameters, context):
+    def __cinit__(self, parameters, context, owner=None):
+        self._owner = owner
         self._make_detector = partial(_detector_of, parameters, context)
         self._detector = self._make_detector(context.view)
         self._view, self._all_legs = context.view, parameters.saturation_legs == "all"
@@ -77,7 +79,7 @@ cdef class GatewayQueue:
         self.evicted = self.recalled = -1
         self._classes = ClassTable(context.workload, context.classes)
         self._num_rows = len(context.workload.demands)
-        self._links = IndexLinks(self._num_rows)
+        self._links = IndexLinks(self._num_rows) if self._owner is None else self._owner._links
         self._reserve()
         self._lay_out()
         self._is_fair = parameters.fairness != "none"
@@ -95,7 +97,8 @@ cdef class GatewayQueue:
 
     def _reserve(self):
         cdef size_t lines = self._classes.num_classes
-        self._entries = <Entry*>calloc(max(self._num_rows, 1), sizeof(Entry))
+        self._entries = self._owner._entries if self._owner is not None else <Entry*>calloc(
+            max(self._num_rows, 1), sizeof(Entry))
         self._lines = <Line*>calloc(lines, sizeof(Line))
         self._line_of = <int32_t*>calloc(lines, sizeof(int32_t))
         self._bands = <Band*>calloc(lines + 1, sizeof(Band))
@@ -121,7 +124,8 @@ cdef class GatewayQueue:
         band.end_line, band.last_tenant = self._num_lines, -1
 
     def __dealloc__(self):
-        free(self._entries)
+        if self._owner is None:
+            free(self._entries)
         free(self._lines)
         free(self._line_of)
         free(self._bands)

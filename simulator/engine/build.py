@@ -322,13 +322,25 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
                             f"admission {_stream(index, model, plan)}", getattr(first, "assignment", None),
                             tuple(getattr(first, "views", ())))
     admission = front.admission and front.admission(front.admission_parameters, gate)
-    queue = front.queue and front.queue(front.queue_parameters, gate)
     tracer = plan.tracer and plan.tracer(view, index)
-    gateway = Gateway(index, fleet, view, (admission, queue, router, tracer),
+    gateway = Gateway(index, fleet, view, (admission, _queues(front, gate), router, tracer, gate.assignment),
                       (front.admission_latency_ns, front.routing_latency_ns, front.retry_ns, front.patience_ns))
     if reports is not None:
         fleet.add_view(reports, index)
     return gateway
+
+
+def _queues(front: GatewayPlan, gate: AdmissionContext) -> list:
+    """Return the gateway queue of each instance of a gateway; empty: it has none."""
+    if front.queue is None or not gate.views:
+        return [front.queue(front.queue_parameters, gate)] if front.queue else []
+    queues = []
+    for i, view in enumerate(gate.views):
+        stream = gate.stream if i == 0 else f"{gate.stream} of gateway {i}"
+        own = msgspec.structs.replace(gate, view=view, stream=stream)
+        queues.append(front.queue(front.queue_parameters, own, queues[0] if queues else None))
+        view.pass_on_wants()
+    return queues
 
 
 def _stream(index: int, model: str | None, plan: ClusterPlan) -> str:

@@ -387,9 +387,9 @@ cdef class Cluster:
         if event.kind == RECALL:
             return (<Gateway>self._gateways[event.replica]).recall(row, event.time_ns)
         if event.kind == EXPIRE:
-            return (<Gateway>self._gateways[event.replica]).expire(event.time_ns)
+            return (<Gateway>self._gateways[event.replica]).expire(row, event.time_ns)
         if event.kind == DISPATCH:
-            return (<Gateway>self._gateways[event.payload]).tick(event.time_ns)
+            return (<Gateway>self._gateways[row]).tick(<int32_t>(event.payload >> 32), event.time_ns)
         return 0
 
     cdef int _run_in_slices(self) except -1 nogil:

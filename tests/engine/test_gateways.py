@@ -91,6 +91,50 @@ def test_reports_are_seen_by_all_instances(run):
     assert not set(first) & set(second)
 
 
+ONE_EACH = {"order": "fifo", "saturation": {"detector": "concurrency", "max_concurrency": 1}}
+
+
+IN_TURN = [(f"{0.0001 * i:.4f}", 100, 50) for i in range(5)]
+
+
+@pytest.mark.parametrize(("count", "begun_ms"), [(1, [2, 54, 106]), (2, [2, 4, 55])])
+def test_each_instance_has_a_queue_and_limits_of_its_own(run, count, begun_ms):
+    # Each lets one request in flight: of a prompt of 2 ms and 49 further tokens, 51 ms. One gateway lets one after the
+    # other in, at the first tick after each end, 52 and 104. Of two instances each has one from the beginning: the
+    # prompt of the second is computed from 2 to 4, so that the first ends at 52; the third, of the first instance, is
+    # in the iteration from 53.
+    results = run(IN_TURN[:3], topology__replicas=1, engine__async_scheduling=False,
+                  cluster__gateways={"count": count}, cluster__gateway_queue=ONE_EACH)
+    assert [round(time_ns / MS) for time_ns in results.requests["first_token_ns"].tolist()] == begun_ms
+
+
+def test_a_queue_of_an_instance_is_full_by_itself(run):
+    # One in flight and one waiting at each: of five in turn at two instances, the last one of the first is refused.
+    results = run(IN_TURN, topology__replicas=1, cluster__gateways={"count": 2}, cluster__gateway_queue=ONE_EACH | {
+        "max_requests": 1})
+    assert results.requests["status"].tolist() == [records.COMPLETED] * 4 + [records.REJECTED]
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(1, [0, 1, 1, 1, 0]), (2, [0, 0, 1, 0, 0])])
+def test_each_instance_keeps_its_own_requests_from_a_replica_that_failed(run, count, replicas):
+    # The first is given up in the iteration 5 to 6 ms, and replica 0 cools down for 20 ms where it was sent from; the
+    # second is complete by then. Of those of 10 ms one is of each instance; at 40 ms it is over.
+    rows = [(0, 100, 50, 0.005), *((at, 100, 1, "") for at in (0, 0.010, 0.010, 0.040))]
+    results = run(rows, ",deadline_s", topology__replicas=2, cluster__gateways={"count": count}, cluster__cooldown={
+                      "seconds": 0.02, "failed_share": 0.0, "min_requests": 1})
+    assert results.requests["replica"].tolist() == replicas
+    assert [row["time_ns"] // MS for row in results.lifecycle if row["time_ns"] > 0] == [6, 26]
+
+
+def test_instances_with_queues_and_breakers_are_the_same_in_steps(run):
+    found = [run(mixed(), MIXED, cluster__gateways={"count": 3, "assignment": "session"}, cluster__breaker={
+        "failures": 2, "open_s": 0.1}, cluster__gateway_queue={"fairness": "none", "saturation": {
+            "detector": "concurrency", "max_concurrency": 2}}, latency__base_us=20_000, engine__fast_forward=fast)
+        for fast in (True, False)]
+    assert found[0].requests.tobytes() == found[1].requests.tobytes()
+    assert len(found[0].lifecycle) > 3
+
+
 def test_a_gateway_of_slow_decisions_is_saturated(run):
     # A request each 0.5 ms and 1 ms a decision: request k waits k x 0.5 ms.
     rows = [(f"{0.0005 * k:.4f}", 10, 1) for k in range(200)]
@@ -261,8 +305,9 @@ def test_each_model_has_gateways_of_its_own(run):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"cluster__gateways": {"count": 2}, "cluster__gateway_queue": {"saturation": {"detector": "concurrency"}}},
-     r"cluster.gateways.count: expected 1 with \[cluster.gateway_queue\], found 2: .*limits of its own"),
+    ({"cluster__gateways": {"count": 2}, "cluster__gateway_queue": {
+        "dispatch": "departures", "saturation": {"detector": "concurrency"}}},
+     r"cluster.gateways.count: expected 1 with cluster.gateway_queue.dispatch = \"departures\", found 2"),
     ({"cluster__gateways": {"decision_us": 5}, "cluster__routing__latency_s": 0.1},
      r"cluster.gateways: expected none with cluster.routing.latency_s = 0.1: both say"),
     ({"cluster__gateways": {"assignment": "random"}}, "assignment: leave it out with count = 1"),

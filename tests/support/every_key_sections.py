@@ -37,6 +37,13 @@ AWAY = {"failures": [{"kind": "stop", "which": i % 3, "at_s": 0.05 + 0.1 * i, "d
         "cluster__retry__jitter": 0.0, **SLOW}
 RESTARTED = {"restarts": [{"at_s": 0.05, "loading_delay": {"mean_s": 0.05}, "warm_up_delay": {"mean_s": 0.02}}], **SLOW}
 STOPPED = {"restarts": [RESTARTED["restarts"][0] | {"grace_s": 0.02}], **SLOW}
+UPDATED = {"pools": [{"name": name} for name in "abc"], "restarts": [
+    RESTARTED["restarts"][0] | {"pool": "a", "to": "b"}], **SLOW}
+DRAWN_HERE = {"type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
+              "prompt_tokens": {"distribution": "constant", "tokens": 20},
+              "output_tokens": {"distribution": "constant", "tokens": 20}}
+REGIONAL = {"workload": DRAWN_HERE} | {f"cluster__regions__{key}": value for key, value in {
+    "names": ["here", "there"], "replicas": [1, 2], "latency_ms": [[0.0, 30.0], [30.0, 0.0]], "spill_at": 2.0}.items()}
 RESENT = {"workload__client_retry__timeout_s": 0.1, "workload__client_retry__backoff_s": 0.01,
           "workload__client_retry__jitter": 0.0, "workload__client_retry__factor": 2.0} | SLOW
 SHARED_OUT = TWO_POOLS | {"cluster__traffic_split__pools": ["a", "b"],
@@ -59,9 +66,7 @@ def _normal_restart(key):
     return {"restarts": [restart | {key: restart[key] | {"law": "normal"}}], **SLOW}
 
 
-DRAWN = {"workload": {"num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 500.0},
-                      "prompt_tokens": {"distribution": "constant", "tokens": 20},
-                      "output_tokens": {"distribution": "constant", "tokens": 20}}}
+DRAWN = {"workload": {key: value for key, value in DRAWN_HERE.items() if key != "type"}}
 # A mixture whose experts are not loaded evenly; of which changes show.
 UNEVEN = MODELLED | {"model__name": "gpt-oss-20b", "topology__tensor_parallel": 2, "topology__expert_parallel": 2,
                      "engine__experts__popularity__distribution": "zipf", "engine__experts__popularity__s": 1.0}
@@ -251,7 +256,8 @@ FRONT = {
     "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
     "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
     "restarts[].at_s": acts(0.02, 0.1, **RESTARTED), "restarts[].at_once": acts(1, 2, **RESTARTED),
-    "restarts[].pool": acts("a", "b", **RESTARTED | TWO_POOLS),
+    "restarts[].pool": acts("a", "b", **RESTARTED | TWO_POOLS), "restarts[].to": acts("b", "c", **UPDATED),
+    "restarts[].max_surge": acts(1, 3, **UPDATED), "restarts[].max_unavailable": acts(0, 2, **UPDATED),
     "restarts[].drain": refuses("migrate", "it moves requests", **RESTARTED),
     "restarts[].grace_s": acts(0.01, 1.0, **RESTARTED), "restarts[].on_stop": acts("retry", "lost", **STOPPED),
     **{f"restarts[].{key}.{name}": case for key in ("loading_delay", "warm_up_delay") for name, case in {
@@ -341,6 +347,19 @@ POOLS = {
         "on": acts(["timeout"], ["rejected"], **RESENT),
         "budget_share": acts(0.0, 1.0, **RESENT),
         "budget_window_s": acts(0.01, 100.0, workload__client_retry__budget_share=0.3, **RESENT)}.items()},
+    "cluster.regions.names": acts(["here", "there"], ["a", "b"], "summary", **REGIONAL),
+    "cluster.regions.replicas": acts([1, 2], [2, 1], **REGIONAL),
+    "cluster.regions.pools": refuses([["a"], ["c"]], 'there is no pool "c"', **REGIONAL | TWO_POOLS | {
+        "cluster__regions__replicas": []}),
+    "cluster.regions.latency_ms": acts([[0.0, 30.0], [30.0, 0.0]], [[0.0, 30.0], [60.0, 0.0]], **REGIONAL),
+    "cluster.regions.share": acts([1.0, 1.0], [9.0, 1.0], **REGIONAL),
+    "cluster.regions.by": refuses("tenant", "no request has a tenant", **REGIONAL),
+    "cluster.regions.column": refuses("tenant", "expected names of regions", **REGIONAL),
+    "cluster.regions.policy": acts("local_first", "lowest_latency", **REGIONAL | {
+        "cluster__regions__names": ["a", "b", "c"], "cluster__regions__replicas": [1, 1, 1],
+        "cluster__regions__latency_ms": [[0.0, 80.0, 20.0], [80.0, 0.0, 20.0], [20.0, 20.0, 0.0]],
+        "cluster__regions__spill_at": 4.0}),
+    "cluster.regions.spill_at": acts(1.0, 1e6, **REGIONAL),
     "cluster.traffic_split.pools": refuses(["a", "c"], 'there is no pool "c"', **SHARED_OUT),
     "cluster.traffic_split.weights": acts([1.0, 3.0], [3.0, 1.0], **SHARED_OUT),
     "cluster.traffic_split.by": acts("request", "tenant", **SHARED_OUT),

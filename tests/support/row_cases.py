@@ -138,10 +138,19 @@ CASES = (
     {"cluster.retry": {}},
     *(each | {"restarts": [{"at_s": 1.0, "loading_delay": {}} | more]} for each, more in (
         (NIXL, {}), ({"failures": [{"kind": "stop", "at_s": 1.0}]}, {}), ({}, {"drain": "migrate"}))),
+    *({"pools": [{"name": "a"}, {"name": "b"}], "restarts": [
+        {"at_s": 1.0, "pool": "a", "to": "b", "loading_delay": {}}]} | more for more in (
+            {"autoscaling": {"policy": "queue", "max_replicas": 4}},
+            {"cluster.traffic_split": {"pools": ["a", "b"], "weights": [1.0, 1.0]}},
+            {"cluster.pool_selection": {"table": [["a"]]}})),
     *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
+    *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
+        NIXL, ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.gateway_queue": {"saturation": {}}},
+        {"cluster.admission.policy": "reject_all"}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
+        {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"workload.client_retry": {}},
+        {"horizon_s": 5.0})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
-        {"cluster.gateway_queue": {"saturation": {"detector": "concurrency"}}},
-        {"cluster.cooldown": {}}, {"cluster.breaker": {}})),
+        {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
 )

@@ -19,7 +19,7 @@ NO_SESSIONS = f'{KEY}.assignment: expected "round_robin" or "random" where no re
 SEVERAL = Feature("several gateways", f"{KEY}.count", 1)
 BUSY = Feature("gateways with decisions that take time", KEY, value=lambda place: (
     (table := place.cluster.gateways) and table.takes_time and table))
-QUEUE = Feature("a gateway queue", "cluster.gateway_queue")
+BY_DEPARTURES = Feature("a gateway queue that departures pass on", "cluster.gateway_queue.dispatch", "ticks")
 ROUTER_QUEUE = Feature("a queue in front of the router", "cluster.routing.queue")
 ONE_LIMIT = "each instance would need a queue and limits of its own"
 ONE_STAGE = "a gateway holds requests back for one of the two"
@@ -37,13 +37,10 @@ class Gateways(Part):
     summary_keys = SUMMARY_KEYS
     conflicts = (
         Conflict(SEVERAL, has.ROLES, "the routers of both legs share one account"),
-        Conflict(SEVERAL, QUEUE, ONE_LIMIT),
+        Conflict(SEVERAL, BY_DEPARTURES, "an instance without requests in flight would wait for ever"),
         Conflict(SEVERAL, ROUTER_QUEUE, ONE_LIMIT),
         Conflict(SEVERAL, Feature("programs of agents", "cluster.programs"),
                  "one policy holds the turns of all programs back"),
-        Conflict(SEVERAL, Feature("cooldowns", "cluster.cooldown"), "each instance would count failures by itself"),
-        Conflict(SEVERAL, Feature("circuit breakers", "cluster.breaker"),
-                 "each instance would count failures by itself"),
         Conflict(BUSY, has.ROLES, "a request with two legs needs two decisions"),
         Conflict(BUSY, ROUTER_QUEUE, ONE_STAGE),
         Conflict(BUSY, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
@@ -110,9 +107,14 @@ class Gateways(Part):
         return self.experiment.cluster.gateways
 
 
+def routers_of(router):
+    """Return the router among instances or replicas; a second router may choose ranks."""
+    return getattr(router, "first", router)
+
+
 def _assignment(router):
-    """Return the assignment of a router to instances; None: there is one instance. A second router serves ranks."""
-    return getattr(router, "assignment", None) or getattr(getattr(router, "first", None), "assignment", None)
+    """Return the assignment of a router to instances; None: there is one instance."""
+    return getattr(routers_of(router), "assignment", None)
 
 
 def _workers(operation, assignment, settings, fleet, gateways, plan):

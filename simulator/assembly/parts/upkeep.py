@@ -24,6 +24,7 @@ from simulator.results.tables import without_spare
 GUARDS = {"cooldowns": "cluster.cooldown", "circuit breakers": "cluster.breaker",
           "waits before retries": "cluster.retry"}
 RESTARTS = Feature("rolling restarts", "restarts")
+UPDATES = Feature("rolling updates", "restarts[].to")
 WHOLE_ONLY = "failures of a part of a request are not counted"
 
 
@@ -74,6 +75,11 @@ class Upkeep(Part):
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
                  "it moves requests"),
         Conflict(RESTARTS, has.ROLES, "the fate of KV that a stopping replica holds for others is not settled"),
+        Conflict(UPDATES, Feature("autoscaling", "autoscaling"), "both decide how many replicas there are"),
+        Conflict(UPDATES, Feature("shares of the requests for pools", "cluster.traffic_split"),
+                 "a request stays with its pool, and no replica of the old one is left"),
+        Conflict(UPDATES, Feature("pool selection", "cluster.pool_selection"),
+                 "a request stays with its pool, and no replica of the old one is left"),
         Conflict(RESTARTS, used.FAILURES, "restarts of replicas that fail meanwhile are not settled"),
         Conflict(Feature("requests that leave a replica that restarts", "restarts[].drain", "finish"),
                  without(used.MOVES), "it moves requests"),
@@ -89,6 +95,7 @@ class Upkeep(Part):
         restarts = sections["restarts"]
         yield from _named_pools("failures", () if failures is missing else failures, pools)
         yield from _named_pools("restarts", () if restarts is missing else restarts, pools)
+        yield from _updates(() if restarts is missing else restarts, pools)
         for i, restart in enumerate(() if restarts is missing or scaling is not None else restarts):
             if restart.loading_delay is None:
                 yield ("restarts", i, "loading_delay"), "missing; it is that of [autoscaling] only where there is one"
@@ -128,6 +135,9 @@ class Upkeep(Part):
     def plan(self, plan, sink):
         """See Part; requests may leave replicas before they are complete."""
         loses_links = any(failure.kind == "link" for failure in self.experiment.failures)
+        later = {restart.to for restart in self.experiment.restarts}
+        plan = replace(plan, pools=tuple(replace(pool, replicas=0, max_replicas=pool.places) if pool.name in later else
+                                         pool for pool in plan.pools))
         return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True,
                        tracks_identity=True if loses_links else plan.tracks_identity)
 
@@ -141,6 +151,10 @@ class Upkeep(Part):
                 f"after failures the gateway stopped sending requests to a replica {barred} times; failures are "
                 "requests given up at a replica, refused for a full queue of SGLang's, or lost with their replica, and "
                 "no other errors of servers are simulated")
+        if any(restart.to for restart in self.experiment.restarts):
+            notes.append("restarts: in a rolling update a replica that drains keeps its accelerators and counts "
+                         "towards max_surge, as pods that wait for a node do; the machine of a new replica is there "
+                         "at once")
         return {"diagnosis": notes} if notes else {}
 
     def operations(self, sink) -> tuple:
@@ -180,6 +194,26 @@ def _named_pools(key: str, given, pools) -> Iterator[Fault]:
                 f"{key} with items at a replica are not supported")
         elif each.pool is not None and each.pool not in names:
             yield (key, i, "pool"), f'there is no pool "{each.pool}"{did_you_mean(each.pool, names)}'
+
+
+def _updates(restarts, pools) -> Iterator[Fault]:
+    """Yield faults of rolling updates from one pool to another."""
+    by_name = {pool.name: pool for pool in pools}
+    for i, restart in enumerate(restarts):
+        if restart.to is None or restart.pool not in by_name:
+            continue
+        path, old, new = ("restarts", i, "to"), by_name[restart.pool], by_name.get(restart.to)
+        others = [each for j, each in enumerate(restarts) if j != i]
+        if new is None:
+            yield path, f'there is no pool "{restart.to}"{did_you_mean(restart.to, by_name)}'
+        elif new.role == "encode":
+            yield path, f'"{restart.to}" is an encode pool, which no update takes'
+        elif (new.at_start, new.serves) != (old.at_start, old.serves):
+            yield path, (f'expected a pool that serves the same requests as "{old.name}" with as many replicas, '
+                         f'{old.at_start}, found "{new.name}" with {new.at_start}')
+        if any(each.pool in (None, restart.pool, restart.to) or each.to in (restart.pool, restart.to)
+               for each in others):
+            yield path, f'"{restart.pool}" and "{restart.to}" take part in this update alone, not in other restarts'
 
 
 def _bounds(scaling, pools, topology) -> Iterator[Fault]:

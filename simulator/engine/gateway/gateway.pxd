@@ -10,6 +10,13 @@ from simulator.engine.gateway.pairing_base cimport PairingBase
 from simulator.engine.gateway.stage_base cimport Stage
 from simulator.engine.gateway.tracer_base cimport Tracer
 from simulator.routing.base cimport Router
+from simulator.routing.instances.base cimport Assignment
+
+
+cdef struct QueueOfInstance:
+    void* queue                         # GatewayQueue, borrowed
+    int64_t owed                        # attempts to pass on a queued request, owed for requests that left
+    bint ticks                          # a tick is under way
 
 
 @cython.final
@@ -21,7 +28,11 @@ cdef class Gateway:
     cdef Stage _stage                   # holds admitted requests back; None: they are routed at once
     cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: not in it
     cdef readonly Admission admission   # None: all requests are admitted
-    cdef readonly GatewayQueue queue    # None: requests are routed as soon as they are admitted
+    cdef readonly GatewayQueue queue    # of the first instance; None: requests are routed as soon as they are admitted
+    cdef readonly list queues           # GatewayQueue of each instance of the gateway
+    cdef QueueOfInstance* _queues       # [instance]
+    cdef int32_t _num_queues
+    cdef Assignment _assignment         # of requests to instances; None: there is one instance
     cdef readonly Router router
     cdef readonly LiveView view
     cdef readonly bint is_blind         # nothing here reads replicas or takes time: arrivals may be routed ahead
@@ -34,8 +45,6 @@ cdef class Gateway:
     cdef readonly int64_t routing_ns    # duration of a routing decision
     cdef int64_t _retry_ns              # delay before a request is routed again that no replica could take
     cdef int64_t _patience_ns           # how long after admission it may be routed again; 0: refused at once
-    cdef int64_t _owed                  # attempts to pass on a queued request, owed for requests that left
-    cdef bint _ticks                    # a tick of the gateway queue is under way
 
     # A request arrives. It may be passed on later, by events of the fleet.
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil
@@ -47,9 +56,9 @@ cdef class Gateway:
     cdef int admit(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil
-    cdef int expire(self, int64_t now_ns) except -1 nogil
+    cdef int expire(self, int32_t instance, int64_t now_ns) except -1 nogil
     cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil     # its client does, before it has a replica
-    cdef int tick(self, int64_t now_ns) except -1 nogil
+    cdef int tick(self, int32_t instance, int64_t now_ns) except -1 nogil
 
     # Send a request that was admitted earlier to a replica again.
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
@@ -93,7 +102,8 @@ cdef class Gateway:
     cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
-    cdef int _attempt(self, int64_t now_ns) except -1 nogil
-    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil
-    cdef int _expire_at(self, int64_t instant_ns) except -1 nogil
+    cdef int32_t _instance_of(self, int32_t row) noexcept nogil
+    cdef int _attempt(self, int32_t instance, int64_t now_ns) except -1 nogil
+    cdef int _keep_ticking(self, int32_t instance, int64_t now_ns) except -1 nogil
+    cdef int _expire_at(self, int32_t instance, int64_t instant_ns) except -1 nogil
     cdef int _change_limit(self, int64_t now_ns) except -1 nogil

@@ -3,7 +3,7 @@
 Where a step takes no time and nothing else happens at its instant, it follows at once; otherwise through an event, so
 that at one instant all arrivals come before all admissions, and these before all routings.
 """
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 cimport cython
 
 from simulator.admission.gateway_queue cimport REFUSED
@@ -69,12 +69,17 @@ cdef inline int send(Gateway gateway, int32_t row, int32_t replica, int8_t role,
         book(gateway, row, replica, role, now_ns), gateway.view.accounts[replica].replica, now_ns)
 
 
+cdef inline void* queue_of(Gateway gateway, int32_t row) noexcept nogil:
+    """Return the GatewayQueue of the instance of a request."""
+    return gateway._queues[gateway._instance_of(row)].queue
+
+
 cdef inline int note_sent(Gateway first, int32_t row, int64_t now_ns) except -1 nogil:
     """Notify admission and gateway queue that a replica has the request."""
     if first.admission is not None:
         first.admission.sent(row, now_ns)
     if first.queue is not None:
-        first.queue.sent(row, now_ns)
+        (<GatewayQueue>queue_of(first, row)).sent(row, now_ns)
     return 0
 
 
@@ -83,14 +88,14 @@ cdef inline int note_left(Gateway first, int32_t row, int64_t now_ns) except -1 
     if first.admission is not None:
         first.admission.left(row, now_ns)
     if first.queue is not None:
-        first.queue.left(row, now_ns)
+        (<GatewayQueue>queue_of(first, row)).left(row, now_ns)
     return 0
 
 
-cdef inline void note_end(Gateway first) noexcept nogil:
+cdef inline void note_end(Gateway first, int32_t row) noexcept nogil:
     """Let the queue pass on another request in place of one that ended."""
     if first.queue is not None:
-        first._owed += first.queue.tries_on_departure
+        first._queues[first._instance_of(row)].owed += first.queue.tries_on_departure
 
 
 @cython.final
@@ -99,7 +104,8 @@ cdef class Gateway:
 
     index : its number in the cluster.
     fleet : the replicas and their events.
-    view, admission, queue, router, tracer : see gateway.pxd.
+    view : of its replicas. parts : admission, queues of its instances, router, tracer, see gateway.pxd; and the
+        Assignment of requests to instances, None: there is one.
     times_ns : duration of an admission decision and of a routing decision; delay before a request is routed again
         that no replica could take, and how long after its admission that may happen.
     """
@@ -113,7 +119,8 @@ cdef class Gateway:
             raise MemoryError()
         for i in range(fleet.num_replicas):
             self._places[<int32_t>i] = -1
-        self.admission, self.queue, self.router, self._tracer = parts
+        self.admission, self.queues, self.router, self._tracer, self._assignment = parts
+        self._stand_in_line()
         self._admission_ns, self.routing_ns, self._retry_ns, self._patience_ns = times_ns
         if self._patience_ns > 0 and fleet.journeys == NULL:
             raise ValueError("to route again later, the cluster must keep journeys")
@@ -129,8 +136,28 @@ cdef class Gateway:
             self._places[view.accounts[<int32_t>i].replica] = <int32_t>i
             self.shift_ns = min(self.shift_ns, fleet.shifts_ns[view.accounts[i].replica])
 
+    def _stand_in_line(self):
+        self._num_queues = len(self.queues)
+        self.queue = self.queues[0] if self.queues else None
+        self._queues = <QueueOfInstance*>calloc(max(self._num_queues, 1), sizeof(QueueOfInstance))
+        if self._queues == NULL:
+            raise MemoryError()
+        for i, queue in enumerate(self.queues):
+            self._queues[<int32_t>i].queue = <void*>queue
+
     def __dealloc__(self):
         free(self._places)
+        free(self._queues)
+
+    def change_limits(self, int64_t now_ns):
+        """Note that an instance may have its first routable replica now, or its last no more."""
+        if self.queue is not None:
+            self._change_limit(now_ns)
+
+    @property
+    def num_queued(self):
+        """Requests that wait in the queues of all instances."""
+        return sum([queue.size for queue in self.queues])
 
     def pair(self, Gateway second, PairingBase pairing, decode_first):
         """Have another gateway serve the decode legs of requests that arrive here.
@@ -195,23 +222,32 @@ cdef class Gateway:
 
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Put a request into the gateway queue."""
-        if self.queue.offer(row, now_ns) == REFUSED:
+        cdef int32_t instance = self._instance_of(row)
+        cdef void* queue = self._queues[instance].queue
+        if (<GatewayQueue>queue).offer(row, now_ns) == REFUSED:
             return self._fleet.refuse(row, REJECTED, CAUSE_QUEUE_FULL, now_ns)
-        if self.queue.evicted >= 0:
-            self._fleet.refuse(self.queue.evicted, REJECTED, CAUSE_SHED, now_ns)
+        if (<GatewayQueue>queue).evicted >= 0:
+            self._fleet.refuse((<GatewayQueue>queue).evicted, REJECTED, CAUSE_SHED, now_ns)
         if self.queue.ttl_ns > 0:
-            self._expire_at(now_ns + self.queue.ttl_ns)
+            self._expire_at(instance, now_ns + self.queue.ttl_ns)
         if self.queue.no_replica_ttl_ns != self.queue.ttl_ns:
-            self._expire_at(now_ns + self.queue.no_replica_ttl_ns)
-        return self._attempt(now_ns)
+            self._expire_at(instance, now_ns + self.queue.no_replica_ttl_ns)
+        return self._attempt(instance, now_ns)
 
-    cdef int _expire_at(self, int64_t instant_ns) except -1 nogil:
+    cdef int32_t _instance_of(self, int32_t row) noexcept nogil:
+        """Return the instance of the gateway that a request went to."""
+        return 0 if self._assignment is None else self._assignment.of(row)
+
+    cdef int _expire_at(self, int32_t instance, int64_t instant_ns) except -1 nogil:
         """Look for requests that have waited for too long at the next search from an instant on."""
-        return self._fleet.events.push(self.queue.scan_after(instant_ns), EXPIRE, EXPIRE, self.index, -1)
+        return self._fleet.events.push(self.queue.scan_after(instant_ns), EXPIRE, EXPIRE, self.index, instance)
 
     cdef int _change_limit(self, int64_t now_ns) except -1 nogil:
         """Look for such requests: the first replica has become routable, or the last is so no more."""
-        return self._expire_at(now_ns) if self.queue.no_replica_ttl_ns != self.queue.ttl_ns else 0
+        cdef int32_t instance
+        for instance in range(self._num_queues if self.queue.no_replica_ttl_ns != self.queue.ttl_ns else 0):
+            self._expire_at(instance, now_ns)
+        return 0
 
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Hand a request to the stage before the router, if there is one, or to the router."""
@@ -224,27 +260,29 @@ cdef class Gateway:
             return self.route(row, now_ns)
         return self._fleet.events.push(now_ns + self.routing_ns, ROUTE, ROUTE, self.index, row)
 
-    cdef int _attempt(self, int64_t now_ns) except -1 nogil:
+    cdef int _attempt(self, int32_t instance, int64_t now_ns) except -1 nogil:
         """Pass on the first request of the gateway queue, if it may go."""
+        cdef void* queue = self._queues[instance].queue
         cdef int32_t row
-        self._keep_ticking(now_ns)
-        if self.queue.size == 0:
+        self._keep_ticking(instance, now_ns)
+        if (<GatewayQueue>queue).size == 0:
             return 0
-        row = self.queue.next(now_ns)
-        if self.queue.recalled >= 0:
-            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, self.queue.recalled)
+        row = (<GatewayQueue>queue).next(now_ns)
+        if (<GatewayQueue>queue).recalled >= 0:
+            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, (<GatewayQueue>queue).recalled)
         return self._pass_on(row, now_ns) if row >= 0 else 0
 
-    cdef int _keep_ticking(self, int64_t now_ns) except -1 nogil:
-        if self._ticks or self.queue.tick_ns == 0 or self.queue.size == 0:
+    cdef int _keep_ticking(self, int32_t instance, int64_t now_ns) except -1 nogil:
+        cdef QueueOfInstance* line = &self._queues[instance]
+        if line.ticks or self.queue.tick_ns == 0 or (<GatewayQueue>line.queue).size == 0:
             return 0
-        self._ticks = True
-        return self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index)
+        line.ticks = True
+        return self._fleet.push_tick(now_ns + self.queue.tick_ns, DISPATCH, self.index | <int64_t>instance << 32)
 
-    cdef int tick(self, int64_t now_ns) except -1 nogil:
-        self._attempt(now_ns)
-        self._ticks = False
-        return self._keep_ticking(now_ns)
+    cdef int tick(self, int32_t instance, int64_t now_ns) except -1 nogil:
+        self._attempt(instance, now_ns)
+        self._queues[instance].ticks = False
+        return self._keep_ticking(instance, now_ns)
 
     cdef int route(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t replica
@@ -290,7 +328,7 @@ cdef class Gateway:
         return self._settle_account(row, row - <int32_t>self._fleet.num_clients, now_ns)
 
     cdef int gone(self, int32_t row, int64_t now_ns) except -1 nogil:
-        note_end(<Gateway>self._first)
+        note_end(<Gateway>self._first, row)
         return note_left(<Gateway>self._first, row, now_ns)
 
     cdef int returned(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -316,15 +354,17 @@ cdef class Gateway:
         return self.router.moved(row, before, after, now_ns)
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
-        note_end(<Gateway>self._first)
+        note_end(<Gateway>self._first, row)
         if self._fleet.legs is not None:
             self._fleet.legs.ended(row, how, now_ns)
         return self.left(row, now_ns)
 
     cdef int settle(self, int64_t now_ns) except -1 nogil:
-        while self._owed > 0:
-            self._owed -= 1
-            self._attempt(now_ns)
+        cdef int32_t instance
+        for instance in range(self._num_queues):
+            while self._queues[instance].owed > 0:
+                self._queues[instance].owed -= 1
+                self._attempt(instance, now_ns)
         return 0 if self._stage is None else self._stage.settle(now_ns)
 
     cdef int recall(self, int32_t row, int64_t now_ns) except -1 nogil:
@@ -336,29 +376,32 @@ cdef class Gateway:
             self._fleet.journeys[row].cause = CAUSE_RECALLED
         return self._fleet.withdraw(row, REJECTED, now_ns)
 
-    cdef int expire(self, int64_t now_ns) except -1 nogil:
-        cdef bint has_replicas = self.queue.has_replicas()
-        cdef int32_t row = self.queue.expire(has_replicas, now_ns)
+    cdef int expire(self, int32_t instance, int64_t now_ns) except -1 nogil:
+        cdef void* queue = self._queues[instance].queue
+        cdef bint has_replicas = (<GatewayQueue>queue).has_replicas()
+        cdef int32_t row = (<GatewayQueue>queue).expire(has_replicas, now_ns)
         while row >= 0:
             self._fleet.refuse(row, REJECTED, CAUSE_EXPIRED if has_replicas else CAUSE_NO_REPLICA, now_ns)
-            row = self.queue.expire(has_replicas, now_ns)
+            row = (<GatewayQueue>queue).expire(has_replicas, now_ns)
         return 0
 
     cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self.queue is not None:
-            self.queue.remove(row)
+            (<GatewayQueue>queue_of(self, row)).remove(row)
         if self._stage is not None:
             self._stage.forget(row)
         return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
 
     cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef ReplicaAccount* account = &self.view.accounts[replica]
+        cdef int32_t instance
         if account.is_routable:
             return False
         account.is_routable, account.up_since_ns = True, now_ns
         self.view.mark(replica)
         if self.queue is not None:
-            self._owed += self.queue.tries_on_departure
+            for instance in range(self._num_queues):
+                self._queues[instance].owed += self.queue.tries_on_departure
             self._change_limit(now_ns)
         self.router.opened(replica, now_ns)
         return True

@@ -1,11 +1,12 @@
-"""Rolling restarts of replicas."""
+"""Rolling restarts of replicas, and rolling updates from one pool to another."""
 import math
 from functools import partial
 
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
 
-DRAINING, LOADING, WARMING, UP = (records.STAGE_NAMES.index(name) for name in ("draining", "loading", "warming", "up"))
+OFF, DRAINING, LOADING, WARMING, UP = (
+    records.STAGE_NAMES.index(name) for name in ("off", "draining", "loading", "warming", "up"))
 CAUSE = records.LIFECYCLE_CAUSES.index("restart")
 
 
@@ -18,6 +19,8 @@ class Rolling:
     def __init__(self, settings, generator):
         self.settings, self.generator = settings, generator
         self.waiting = []       # Place of the first rank of each replica that has not had its turn
+        self.replacing = []     # Place of each replica that takes the place of another, all of the new pool
+        self.leaving = []       # Place of each replica of the old pool
         self.num_away = 0       # replicas that drain or start
 
 
@@ -42,22 +45,53 @@ class Restarts:
             self._agenda.tick(round(rolling.settings.at_s * 1e9), self._kind, partial(self._begin, rolling))
 
     def _begin(self, rolling, now_ns):
-        pool = rolling.settings.pool
-        rolling.waiting = [place for place in self._lifecycle.places
-                           if place is place.ranks[0] and pool in (None, self._pools[place.pool])]
+        settings = rolling.settings
+        rolling.waiting = self._replicas(settings.pool)
+        if settings.to is not None:
+            rolling.leaving = [place for place in rolling.waiting if place.stage == UP]
+            rolling.replacing = self._replicas(settings.to)[:len(rolling.leaving)]
         self._go_on(rolling, now_ns)
+
+    def _replicas(self, pool):
+        """Return the Place of the first rank of each replica of a pool, None: of all pools."""
+        return [place for place in self._lifecycle.places
+                if place is place.ranks[0] and pool in (None, self._pools[place.pool])]
 
     def _go_on(self, rolling, now_ns):
         """Drain the next replicas, as many as may be away."""
+        if rolling.replacing:
+            self._replace(rolling, now_ns)
+            return
         while rolling.waiting and rolling.num_away < rolling.settings.at_once:
             place = rolling.waiting.pop(0)
             if place.stage == UP:
                 rolling.num_away += 1
                 self._drain(rolling, place, now_ns)
 
+    def _replace(self, rolling, now_ns):
+        """Start as many replicas of the new pool, and drain as many of the old one, as may be.
+
+        Source: as of domain.restarts.Restart, functions reconcileNewReplicaSet and reconcileOldReplicaSets.
+        """
+        surge, fewer = rolling.settings.bounds(len(rolling.leaving))
+        both = rolling.leaving + rolling.replacing
+        room = len(rolling.leaving) + surge - sum(place.stage != OFF for place in both)
+        for place in [place for place in rolling.replacing if place.stage == OFF][:max(room, 0)]:
+            self._start(rolling, place, now_ns)
+        spare = sum(place.stage == UP for place in both) - (len(rolling.leaving) - fewer)
+        for place in [place for place in rolling.waiting if place.stage == UP][:max(spare, 0)]:
+            rolling.waiting.remove(place)
+            self._drain(rolling, place, now_ns)
+
+    def _retire(self, rolling, place, now_ns):
+        """Turn a drained replica of the old pool off; the update goes on."""
+        self._outages.let_go_on(place.ranks, now_ns)
+        self._lifecycle.enter(place, now_ns, OFF, CAUSE)
+        self._agenda.at(now_ns, self._kind, partial(self._go_on, rolling))
+
     def _drain(self, rolling, place, now_ns):
         settings = rolling.settings
-        action = partial(self._load, rolling, place)
+        action = partial(self._load if settings.to is None else self._retire, rolling, place)
         self._lifecycle.when_drained(place, action)
         self._lifecycle.enter(place, now_ns, DRAINING, CAUSE)
         if place.stage == DRAINING and settings.drain == "migrate":
@@ -75,6 +109,10 @@ class Restarts:
     def _load(self, rolling, place, now_ns):
         """Start a drained replica again."""
         self._outages.let_go_on(place.ranks, now_ns)
+        self._start(rolling, place, now_ns)
+
+    def _start(self, rolling, place, now_ns):
+        """Take a replica through the stages of its start."""
         steps = [step for step in zip((LOADING, WARMING), self._delays_ns(rolling, place), strict=True) if step[1] > 0]
         self._advance(rolling, place, steps, now_ns)
 

@@ -211,7 +211,7 @@ cdef class Scaling:
     def _queued(self, group):
         """Return the number of requests that wait at a group's gateway."""
         cdef Gateway gateway = group.gateway
-        return gateway.queue.size if gateway.queue is not None else 0
+        return gateway.num_queued
 
     def _read(self, group, pool, places):
         """Return states and accounts of some replicas of a pool, a row each."""

@@ -94,16 +94,23 @@ cdef class Instances(Router):
     cdef int opened(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         for i in range(self.assignment.count):
-            (<InstanceView>self._views[i]).refresh(replica)
-            (<Router>self._routers[i]).opened(replica, now_ns)
+            if (<InstanceView>self._views[i]).refresh(replica):
+                (<Router>self._routers[i]).opened(replica, now_ns)
         return 0
 
     cdef int closed(self, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         for i in range(self.assignment.count):
-            (<InstanceView>self._views[i]).refresh(replica)
-            (<Router>self._routers[i]).closed(replica, now_ns)
+            if (<InstanceView>self._views[i]).refresh(replica):
+                (<Router>self._routers[i]).closed(replica, now_ns)
         return 0
+
+    def bar(self, int32_t instance, int32_t replica, int32_t change, int64_t now_ns):
+        """Add `change` to the reasons for which one instance sends a replica no requests."""
+        cdef Router router = self.routers[instance]
+        cdef InstanceView view = self.views[instance]
+        if view.bar(replica, change):
+            router.opened(replica, now_ns) if view.accounts[replica].is_routable else router.closed(replica, now_ns)
 
     cdef int check(self) except -1 nogil:
         """Raise RuntimeError unless the accounts of the instances add up to that of the gateway."""

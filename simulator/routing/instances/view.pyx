@@ -1,6 +1,6 @@
 """The view of one instance of a gateway: shared reports of replicas, and an account of its own."""
 from libc.stdint cimport int8_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 cimport cython
 
 WANTS = ("wants_counts", "wants_blocks", "wants_levels", "wants_times", "wants_caches", "wants_tiers",
@@ -22,6 +22,9 @@ cdef class InstanceView(View):
         free(self.is_moving)
         self.states, self.state_array, self.is_moving = shared.states, shared.state_array, shared.is_moving
         self.knows_adapters = shared.knows_adapters
+        self._num_barred = <int32_t*>calloc(max(num_replicas, 1), sizeof(int32_t))
+        if self._num_barred == NULL:
+            raise MemoryError()
         siblings.append(self)
         self._next = <void*>(<InstanceView>siblings[0])
         if len(siblings) > 1:
@@ -29,6 +32,7 @@ cdef class InstanceView(View):
 
     def __dealloc__(self):
         self.is_moving = NULL               # it is of the shared view
+        free(self._num_barred)
 
     def pass_on_wants(self):
         """Request from the shared view the fields that are requested of this one."""
@@ -53,10 +57,17 @@ cdef class InstanceView(View):
             view = (<InstanceView>view)._next
         self._shared.forget_changes()
 
-    cdef void refresh(self, int32_t replica) noexcept nogil:
-        self.accounts[replica].is_routable = self._shared.accounts[replica].is_routable
+    cdef bint refresh(self, int32_t replica) noexcept nogil:
+        cdef bint was_routable = self.accounts[replica].is_routable
+        self.accounts[replica].is_routable = (
+            self._shared.accounts[replica].is_routable and self._num_barred[replica] == 0)
         self.accounts[replica].up_since_ns = self._shared.accounts[replica].up_since_ns
         self.mark(replica)
+        return self.accounts[replica].is_routable != was_routable
+
+    cdef bint bar(self, int32_t replica, int32_t change) noexcept nogil:
+        self._num_barred[replica] += change
+        return self.refresh(replica)
 
     cdef int32_t cached_blocks(self, int32_t replica, int32_t row, int64_t now_ns) except -1 nogil:
         return self._shared.cached_blocks(replica, row, now_ns)

@@ -1,0 +1,167 @@
+"""Regions with latency between them, for [cluster.regions]."""
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
+
+from simulator.assembly.parts.base import Fault, Part
+from simulator.assembly.parts.gateways import routers_of
+from simulator.config import features as has
+from simulator.config.conflicts import Conflict, Feature
+from simulator.core.random_streams import RandomStreams
+from simulator.domain.columns import Column
+from simulator.domain.regions import Regions
+from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of
+
+KEY = "cluster.regions"
+REGIONS = Feature("regions", KEY)
+OWN_GATEWAY = "a region has one gateway of its own"
+ONE_STAGE = "a gateway holds requests back for one of the two"
+OF_REGION = "each region would need limits of its own"
+BY_CLIENT = "what clients do depends on tokens that reach them late"
+
+
+class RegionsPart(Part):
+    """Regions with latency between them."""
+
+    keys = {KEY: Annotated[Regions | None, Meta(description=(
+        "regions with latency between them, a gateway and replicas in each; absent: one region"))]}
+    columns = {"home_region": Column("", "[cluster.regions] region that the request comes from, in order of names"),
+               "region": Column("", "region with the replica that serves the request")}
+    summary_keys = SUMMARY_KEYS
+    conflicts = (
+        Conflict(REGIONS, has.ROLES, "both legs of a request would have to be in one region"),
+        Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
+        Conflict(REGIONS, Feature("a gateway queue", "cluster.gateway_queue"), OF_REGION),
+        Conflict(REGIONS, Feature("admission policies", "cluster.admission.policy", "always"), OF_REGION),
+        Conflict(REGIONS, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
+        Conflict(REGIONS, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
+        Conflict(REGIONS, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
+        Conflict(REGIONS, Feature("rescheduling", "cluster.rescheduling"), "moves between regions would take no time"),
+        Conflict(REGIONS, Feature("a horizon", "horizon_s", math.inf),
+                 "tokens on their way to clients are not followed"),
+        Conflict(REGIONS, Feature("clients that retry", "workload.client_retry"), BY_CLIENT),
+    )
+
+    @classmethod
+    def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterator[Fault]:
+        cluster, pools, topology = (sections[name] for name in ("cluster", "pools", "topology"))
+        if missing in (cluster, pools, topology) or cluster is None or cluster.regions is None:
+            return
+        table, path = cluster.regions, ("cluster", "regions")
+        names, placed = [pool.name for pool in pools], [name for region in table.pools for name in region]
+        for name in placed:
+            if name not in names:
+                yield (*path, "pools"), f'there is no pool "{name}"{did_you_mean(name, names)}'
+        left_out = [name for name in names if name not in placed]
+        if table.pools and left_out:
+            yield (*path, "pools"), f'expected each pool in a region, "{left_out[0]}" is in none'
+        if table.replicas and pools:
+            yield (*path, "replicas"), "with [[pools]] give pools, the pools of each region"
+        elif table.replicas and sum(table.replicas) != topology.replicas:
+            yield (*path, "replicas"), (f"expected a sum of topology.replicas = {topology.replicas}, found "
+                                        f"{sum(table.replicas)}")
+        if table.replicas and sections["autoscaling"] not in (None, missing):
+            yield (*path, "replicas"), "with [autoscaling] give [[pools]] and pools, which grow each by itself"
+
+    def meet(self, prepared) -> None:
+        """See Part; clients may not act on tokens, which reach them late."""
+        workload, faults = prepared.workload, []
+        if workload.script is not None:
+            faults.append("requests that arrive after the end of others are not supported: " + BY_CLIENT)
+        if (workload.demands["deadline_ns"] >= 0).any():
+            faults.append("requests that their clients give up are not supported: " + BY_CLIENT)
+        column, by = self._table.column, self._table.by
+        if by != "request" and not workload.labels.get(by):
+            faults.append(f'by: expected "request", since no request has a {by}, found "{by}"')
+        unknown = [name for name in workload.labels.get(column, ()) if name not in self._table.names]
+        if column is not None and (unknown or not workload.labels.get(column)):
+            found = f'found "{unknown[0]}"' if unknown else "no request has one"
+            faults.append(f'column = "{column}": expected names of regions, {", ".join(self._table.names)}, {found}')
+        if faults:
+            raise InputErrors([KeyFault(f"{KEY}: {fault}") for fault in faults])
+
+    def plan(self, plan, sink):
+        """See Part; a gateway has an instance in each region."""
+        from simulator.routing.instances.router import Instanced, Instances
+
+        plan = super().plan(plan, sink)
+        front = replace(plan.front, router=Instances, router_parameters=Instanced(
+            len(self._table.names), "round_robin", plan.front.router, plan.front.router_parameters))
+        return replace(plan, front=front, keeps_journeys=True)
+
+    def operations(self, sink) -> tuple:
+        from simulator.engine.operations.regions import RegionForwarding
+
+        return (partial(_forwarding, RegionForwarding, self._table, self._latency_ns),)
+
+    def report(self, run, cluster) -> None:
+        """See Part: first tokens and ends reach the client later."""
+        requests = run.workload.requests
+        back_ns = self._latency_ns[run.columns["region"], run.columns["home_region"]]
+        for name in ("first_token_ns", "completed_ns"):
+            requests[name] += np.where(requests[name] >= 0, back_ns, 0)
+        run.clock_ns = max(run.clock_ns, int(requests["completed_ns"].max(initial=0)))
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part."""
+        found = metrics_of(run, self._table.names, self._latency_ns)
+        return {"regions": found, "diagnosis": [*notes_of(found), (
+            f"[{KEY}] the gateway of a region knows at once which replicas of other regions are routable; counts of "
+            "replicas and metrics of pools are by the clock of the replicas")]}
+
+    @property
+    def _table(self) -> Regions:
+        return self.experiment.cluster.regions
+
+    @property
+    def _latency_ns(self) -> np.ndarray:
+        return np.rint(np.array(self._table.latency_ms, np.float64) * 1e6).astype(np.int64)
+
+
+def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
+    """Return the operation that forwards requests; routers of a region see its replicas alone."""
+    regions_of = [_regions_of(table, gateway.view, plan) for gateway in gateways]
+    for gateway, regions in zip(gateways, regions_of, strict=True):
+        for replica, own in enumerate(regions.tolist()):
+            for region in range(len(table.names)):
+                if region != own:
+                    routers_of(gateway.router).bar(region, replica, 1, 0)
+    return kind(fleet, gateways, [routers_of(gateway.router).assignment for gateway in gateways],
+                _homes(table, fleet.workload, plan.seed), regions_of, latency_ns,
+                (table.spill_at, table.policy == "lowest_latency"))
+
+
+def _regions_of(table: Regions, view, plan) -> np.ndarray:
+    """Return the region of each replica of a view, int32."""
+    if table.pools:
+        region_of = {name: region for region, names in enumerate(table.pools) for name in names}
+        of_pools = np.array([region_of[pool.name] for pool in plan.pools], np.int32)
+        return of_pools[view.account_array["pool"]]
+    of_replicas = np.repeat(np.arange(len(table.names), dtype=np.int32), table.replicas)
+    return of_replicas[view.account_array["replica"] // plan.pools[0].ranks]
+
+
+def _homes(table: Regions, workload, seed: int) -> np.ndarray:
+    """Return the home region of each request, int32."""
+    count = len(workload.requests)
+    if table.column is not None:
+        of_names = np.array([table.names.index(name) for name in workload.labels[table.column]] + [0], np.int32)
+        return of_names[workload.demands[table.column][:count]]
+    draws = RandomStreams(seed).generator("regions")
+    homes = _drawn(draws, table.weights, count)
+    if table.by != "request":
+        codes = workload.demands[table.by][:count]
+        homes = np.where(codes >= 0, np.append(_drawn(draws, table.weights, int(codes.max(initial=-1)) + 1), 0)[codes],
+                         homes)
+    return homes.astype(np.int32)
+
+
+def _drawn(draws: np.random.Generator, weights: tuple[float, ...], count: int) -> np.ndarray:
+    """Draw `count` regions by weights."""
+    return draws.choice(len(weights), count, p=np.array(weights) / np.sum(weights)).astype(np.int32)

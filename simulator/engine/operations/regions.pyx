@@ -1,0 +1,238 @@
+"""Regions: gateways forward requests to other regions, and see old reports of them."""
+from libc.math cimport INFINITY
+from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+cimport cython
+
+from simulator.core.event_queue cimport Event
+from simulator.domain.request cimport COMPLETED
+from simulator.engine.fleet.events cimport ROUTE
+from simulator.engine.fleet.fleet cimport Fleet
+from simulator.engine.gateway.gateway cimport Gateway
+from simulator.engine.gateway.stage_base cimport Stage
+from simulator.engine.operations.base cimport Operation
+from simulator.routing.instances.base cimport Assignment
+
+import numpy as np
+
+cdef int64_t FORWARDED = <int64_t>1 << 32       # in the payload of a ROUTE event: it reaches the gateway of its region
+
+
+cdef struct Change:             # of the number of requests in a region
+    int64_t time_ns
+    int32_t following           # the next change of this region; -1: none yet
+    int32_t delta
+
+
+cdef struct Sight:              # one region, as the gateway of another, or its own, sees it
+    int64_t latency_ns          # one way
+    int32_t last                # last change that it knows; -1: none
+    int32_t known               # requests by then
+    int32_t first_sent          # oldest request forwarded there that may not be in `known`; -1: none
+    int32_t last_sent
+    int32_t num_sent            # requests forwarded there that may not be in `known`
+
+
+@cython.final
+cdef class RegionStage(Stage):
+    """The choice of a region for the requests of a gateway with an instance in each.
+
+    fleet, gateway : of the cluster.
+    assignment : of requests to instances: to homes at first, and to regions that serve them once they are forwarded.
+    region_of : region of each replica, as numbered in the gateway's view.
+    latency_ns : int64 (regions, regions), one way.
+    settings : (spill_at, whether the nearest region is preferred to that of the lowest load).
+    """
+
+    cdef Fleet _fleet
+    cdef void* _gateway             # Gateway, borrowed: it refers to this stage
+    cdef Assignment _assignment
+    cdef int32_t _count             # regions
+    cdef Sight* _sights             # [home, region]
+    cdef int32_t[::1] _region_of    # [replica of the view]
+    cdef int32_t* _first            # [region] its first change; -1: none
+    cdef int32_t* _last             # [region]
+    cdef Change* _changes           # in order of time
+    cdef int32_t _num_changes
+    cdef int32_t[::1] _following    # [row] the next request forwarded from its home to its region; -1: none
+    cdef int64_t[::1] _sent_ns      # [row] when it was forwarded; -1: it was not
+    cdef int8_t[::1] _is_in         # [row] 1: it is counted in its region; 2: no more
+    cdef double _spill_at
+    cdef bint _prefers_near
+    cdef readonly dict arrays       # name -> array (requests,)
+
+    def __init__(self, Fleet fleet, Gateway gateway, Assignment assignment, homes, region_of, latency_ns, settings):
+        rows = len(fleet.workload.requests)
+        self._fleet, self._gateway, self._assignment = fleet, <void*>gateway, assignment
+        self._count, self._region_of = assignment.count, region_of
+        self._spill_at, self._prefers_near = settings
+        self._sights = <Sight*>calloc(self._count * self._count, sizeof(Sight))
+        self._first = <int32_t*>calloc(self._count, sizeof(int32_t))
+        self._last = <int32_t*>calloc(self._count, sizeof(int32_t))
+        self._changes = <Change*>calloc(2 * rows + 1, sizeof(Change))
+        if self._sights == NULL or self._first == NULL or self._last == NULL or self._changes == NULL:
+            raise MemoryError()
+        for home in range(self._count):
+            self._first[<int32_t>home] = self._last[<int32_t>home] = -1
+            for region in range(self._count):
+                self._begin(&self._sights[<int32_t>(home * self._count + region)], latency_ns[home, region])
+        assignment.instances[:] = homes
+        found = {"homes": homes.copy(), "sent_ns": np.full(rows, -1, np.int64), "regions": assignment.instances}
+        self._following, self._sent_ns = np.full(rows, -1, np.int32), found["sent_ns"]
+        self._is_in = np.zeros(rows, np.int8)
+        self.arrays = found
+
+    cdef void _begin(self, Sight* sight, int64_t latency_ns) noexcept:
+        sight.latency_ns = latency_ns
+        sight.last = sight.first_sent = -1
+
+    def __dealloc__(self):
+        free(self._sights)
+        free(self._first)
+        free(self._last)
+        free(self._changes)
+
+    cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil:
+        cdef int32_t home = self._assignment.of(row), region
+        if self._is_in[row]:                    # it is sent to another replica of its region
+            return False
+        region = self._choose(home, now_ns)
+        if region == home:
+            self._note(home, row, 1, now_ns)
+            return False
+        self._assignment._instances[row] = region
+        self._sent_ns[row] = now_ns
+        self._note_sent(&self._sights[home * self._count + region], row)
+        self._fleet.events.push(now_ns + self._sights[home * self._count + region].latency_ns, ROUTE, ROUTE,
+                                (<Gateway>self._gateway).index, row | FORWARDED)
+        return True
+
+    cdef int reach(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Route a forwarded request at the gateway of its region."""
+        if self._fleet.requests[row].status >= COMPLETED:
+            return 0
+        self._note(self._assignment.of(row), row, 1, now_ns)
+        return (<Gateway>self._gateway).go_on(row, now_ns)
+
+    cdef void leave(self, int32_t row, int64_t now_ns) noexcept nogil:
+        """Take a request that has ended out of its region."""
+        if self._is_in[row] == 1:
+            self._note(self._assignment.of(row), row, -1, now_ns)
+
+    cdef void _note(self, int32_t region, int32_t row, int32_t delta, int64_t now_ns) noexcept nogil:
+        """Record that a request enters a region, or leaves it."""
+        cdef int32_t i = self._num_changes
+        self._is_in[row] = 1 if delta > 0 else 2
+        self._changes[i].time_ns, self._changes[i].following, self._changes[i].delta = now_ns, -1, delta
+        if self._last[region] < 0:
+            self._first[region] = i
+        else:
+            self._changes[self._last[region]].following = i
+        self._last[region] = i
+        self._num_changes += 1
+
+    cdef void _note_sent(self, Sight* sight, int32_t row) noexcept nogil:
+        if sight.first_sent < 0:
+            sight.first_sent = row
+        else:
+            self._following[sight.last_sent] = row
+        sight.last_sent = row
+        sight.num_sent += 1
+
+    cdef int64_t _requests(self, int32_t home, int32_t region, int64_t now_ns) noexcept nogil:
+        """Return the requests of a region as far as the gateway of a home knows."""
+        cdef Sight* sight = &self._sights[home * self._count + region]
+        cdef int32_t following = self._first[region] if sight.last < 0 else self._changes[sight.last].following
+        while following >= 0 and self._changes[following].time_ns + sight.latency_ns <= now_ns:
+            sight.known += self._changes[following].delta
+            sight.last = following
+            following = self._changes[following].following
+        while sight.first_sent >= 0 and self._sent_ns[sight.first_sent] + 2 * sight.latency_ns <= now_ns:
+            sight.first_sent = self._following[sight.first_sent]
+            sight.num_sent -= 1
+        return sight.known + sight.num_sent
+
+    cdef double _load(self, int32_t home, int32_t region, int64_t now_ns) noexcept nogil:
+        """Return requests per routable replica of a region; INFINITY: it has no such replica."""
+        cdef int32_t count = 0, i
+        for i in range((<Gateway>self._gateway).view.num_replicas):
+            if self._region_of[i] == region:
+                count += (<Gateway>self._gateway).view.accounts[i].is_routable
+        return INFINITY if count == 0 else <double>self._requests(home, region, now_ns) / count
+
+    cdef int32_t _choose(self, int32_t home, int64_t now_ns) noexcept nogil:
+        """Return the region for a request that arrives at the gateway of its home."""
+        cdef double load = self._load(home, home, now_ns), lowest = INFINITY
+        cdef int64_t latency_ns, nearest_ns = 0
+        cdef int32_t region, best = home
+        if load < self._spill_at:
+            return home
+        for region in range(self._count):
+            load = self._load(home, region, now_ns)
+            if region == home or load >= self._spill_at:
+                continue
+            latency_ns = self._sights[home * self._count + region].latency_ns
+            if best == home or self._is_better(latency_ns, load, nearest_ns, lowest):
+                best, nearest_ns, lowest = region, latency_ns, load
+        return best
+
+    cdef bint _is_better(self, int64_t latency_ns, double load, int64_t nearest_ns, double lowest) noexcept nogil:
+        """Return whether a region precedes the best one so far; among equals the first remains."""
+        if self._prefers_near and latency_ns != nearest_ns:
+            return latency_ns < nearest_ns
+        return load < lowest if load != lowest else latency_ns < nearest_ns
+
+
+@cython.final
+cdef class RegionForwarding(Operation):
+    """The regions of all gateways.
+
+    fleet, gateways : of the cluster.
+    assignments : Assignment of each gateway. homes : int32 (requests,), home region of each.
+    regions_of : of each gateway, region of each replica of its view, int32.
+    latency_ns, settings : as `RegionStage` takes them.
+    """
+
+    cdef readonly list stages       # RegionStage, by gateway
+    cdef void** _stages             # its elements, borrowed
+    cdef void** _gateways           # Gateway, borrowed
+    cdef int32_t _num_gateways
+
+    def __init__(self, Fleet fleet, gateways, assignments, homes, regions_of, latency_ns, settings):
+        cdef Gateway gateway
+        self.kinds, self.stages, self._num_gateways = (ROUTE,), [], len(gateways)
+        self._stages = <void**>calloc(self._num_gateways, sizeof(void*))
+        self._gateways = <void**>calloc(self._num_gateways, sizeof(void*))
+        if self._stages == NULL or self._gateways == NULL:
+            raise MemoryError()
+        for i, gateway in enumerate(gateways):
+            stage = RegionStage(fleet, gateway, assignments[i], homes, regions_of[i], latency_ns, settings)
+            gateway.hold_back(stage)
+            self._stages[<int32_t>i], self._gateways[<int32_t>i] = <void*>stage, <void*>gateway
+            self.stages.append(stage)
+
+    def __dealloc__(self):
+        free(self._stages)
+        free(self._gateways)
+
+    cdef int handle(self, const Event* event) except -1 nogil:
+        cdef int32_t row = <int32_t>(event.payload & (FORWARDED - 1))
+        if event.payload & FORWARDED:
+            return (<RegionStage>self._stages[event.replica]).reach(row, event.time_ns)
+        return (<Gateway>self._gateways[event.replica]).route(row, event.time_ns)
+
+    cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
+        cdef int32_t i
+        for i in range(self._num_gateways):
+            (<RegionStage>self._stages[i]).leave(row, now_ns)
+        return 0
+
+    def report(self, run):
+        """See Operation: home and region of each request, as numbered in names."""
+        found = [stage.arrays for stage in self.stages]
+        sent_ns = np.maximum.reduce([arrays["sent_ns"] for arrays in found])
+        regions = found[0]["regions"].copy()
+        for arrays in found[1:]:
+            regions = np.where(arrays["sent_ns"] >= 0, arrays["regions"], regions)
+        run.columns["home_region"], run.columns["region"] = found[0]["homes"], regions
+        run.records["forwarded"] = sent_ns >= 0

@@ -1,0 +1,148 @@
+"""Regions with latency between them, with values worked out by hand: a prompt takes 2 ms, a further token 1 ms."""
+import numpy as np
+import pytest
+
+import simulator
+from simulator.errors import InputErrors
+
+MS = 1_000_000
+BASE = """
+[topology]
+replicas = 2
+[engine]
+num_gpu_blocks = 2000
+max_model_len = 4096
+max_num_seqs = 8
+max_num_batched_tokens = 512
+async_scheduling = false
+[latency]
+backend = "linear"
+base_us = 1000
+per_prefill_token_us = 10
+per_sequence_us = 0
+per_context_token_us = 0
+[cluster.routing]
+policy = "lor"
+[workload]
+type = "trace"
+path = "requests.csv"
+"""
+TWO = {"names": ["a", "b"], "replicas": [1, 1], "latency_ms": [[0, 20], [30, 0]], "column": "tenant", "spill_at": 1}
+THREE = {"names": ["a", "b", "c"], "replicas": [1, 1, 1],
+         "latency_ms": [[0, 50, 20], [50, 0, 50], [20, 50, 0]], "column": "tenant", "spill_at": 2}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs requests (s, output tokens, home region), of 100 prompt tokens each."""
+    (tmp_path / "regions.toml").write_text(BASE)
+
+    def run(rows, threads=1, columns="tenant", **settings):
+        (tmp_path / "requests.csv").write_text(
+            f"arrived_at,num_prefill_tokens,num_decode_tokens,{columns}\n"
+            + "".join(f"{at},100,{outputs},{more}\n" for at, outputs, more in rows))
+        settings = {key.replace("__", "."): value for key, value in settings.items()}
+        table = settings.pop("cluster.regions", TWO)
+        table = table | {key.rpartition(".")[2]: settings.pop(key) for key in [*settings]
+                         if key.startswith("cluster.regions.")}
+        return simulator.run(tmp_path / "regions.toml", settings | {"cluster.regions": table}, threads=threads)
+    return run
+
+
+def regions(results):
+    found = results.columns("requests", ["home_region", "region"])
+    return found["home_region"].tolist(), found["region"].tolist()
+
+
+def test_a_request_of_a_full_region_is_served_elsewhere(run):
+    # The second finds one request at home. It reaches b after 20 ms, at 21, has its first token there 2 ms and the last
+    # of three 2 x 1 ms later, and each takes 30 ms on the way back.
+    results = run([(0, 50, "a"), (0.001, 3, "a")])
+
+    assert regions(results) == ([0, 0], [0, 1])
+    assert results.requests["replica"].tolist() == [0, 1]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, (21 + 2 + 30) * MS]
+    assert results.requests["completed_ns"].tolist() == [51 * MS, (21 + 4 + 30) * MS]
+    found = results.summary["regions"]
+    assert [(found[name]["requests"], found[name]["served"], found[name]["away"], found[name]["guests"])
+            for name in "ab"] == [(2, 1, 1, 0), (0, 1, 0, 1)]
+    assert found["a"]["network_ms"] == 25.0             # 50 ms for one of two
+    assert found["a"]["ttft_ms"]["max"] == 52.0
+    assert any("1 of the 2 requests from a are served away from home" in text for text in results.summary["diagnosis"])
+
+
+def test_reports_of_another_region_are_old(run):
+    # The request of b comes at 2 and is known at a from 32 on (b is 30 ms from a); the first of a ends at 51. One at 10
+    # goes to b, where it finds another; one at 35 stays.
+    latency = [[0, 30], [30, 0]]
+    first = [(0, 50, "a"), (0.002, 90, "b")]
+    assert regions(run([*first, (0.010, 1, "a")], cluster__regions__latency_ms=latency))[1] == [0, 1, 1]
+    assert regions(run([*first, (0.035, 1, "a")], cluster__regions__latency_ms=latency))[1] == [0, 1, 0]
+
+
+def test_a_gateway_counts_requests_that_it_forwarded_until_they_are_reported(run):
+    # The second, of one token, is forwarded at 1, reaches b at 21, ends at 23, and a knows at 43. Until then a counts
+    # it: at 41 as reported, before as forwarded. The third stays at 30, and is forwarded at 45.
+    first = [(0, 90, "a"), (0.001, 1, "a")]
+    assert regions(run([*first, (0.030, 1, "a")], cluster__regions__latency_ms=[[0, 20], [20, 0]]))[1] == [0, 1, 0]
+    assert regions(run([*first, (0.042, 1, "a")], cluster__regions__latency_ms=[[0, 20], [20, 0]]))[1] == [0, 1, 0]
+    assert regions(run([*first, (0.045, 1, "a")], cluster__regions__latency_ms=[[0, 20], [20, 0]]))[1] == [0, 1, 1]
+
+
+def test_the_nearest_region_or_that_of_the_lowest_load(run):
+    # a has two requests; c, near by, has one, which a knows by 60 ms; b, far away, has none.
+    rows = [(0, 400, "a"), (0, 400, "a"), (0, 400, "c"), (0.060, 1, "a")]
+    for policy, region in (("local_first", 1), ("lowest_latency", 2)):
+        results = run(rows, topology__replicas=3, cluster__regions=THREE | {"policy": policy})
+        assert regions(results)[1] == [0, 0, 2, region]
+
+
+def test_a_region_of_no_replicas_sends_all_away(run):
+    results = run([(0, 1, "a"), (0.001, 1, "b")], cluster__regions__replicas=[0, 2])
+
+    assert regions(results) == ([0, 1], [1, 1])
+
+
+def test_pools_are_in_regions(run):
+    # b has a pool of two: four requests of 2 each, the last ones in turn.
+    results = run([(0, 50, "a"), (0, 50, "b"), (0, 50, "b")], pools=[{"name": "x", "replicas": 1}, {
+        "name": "y", "replicas": 2}], cluster__regions={"names": ["a", "b"], "pools": [["x"], ["y"]], "latency_ms": [
+            [0, 20], [20, 0]], "column": "tenant"})
+
+    assert results.requests["replica"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("by", ["request", "session"])
+def test_homes_are_drawn_by_share(run, by):
+    rows = [(f"{0.2 * i:.1f}", 1, f"s{i % 100}") for i in range(400)]
+    table = {"names": ["a", "b"], "replicas": [1, 1], "latency_ms": [[0, 20], [20, 0]], "share": [3.0, 1.0], "by": by}
+    homes = np.array(regions(run(rows, columns="session_id", cluster__regions=table))[0])
+
+    assert 0.6 < (homes == 0).mean() < 0.9
+    same = [len(set(homes[i::100])) == 1 for i in range(100)]
+    assert all(same) if by == "session" else not all(same)
+
+
+def test_steps_and_threads_change_nothing(run):
+    draw = np.random.default_rng(3)
+    rows = [(f"{0.002 * i:.3f}", draw.integers(1, 60), draw.choice(["a", "b"], p=[0.8, 0.2])) for i in range(200)]
+    found = [run(rows, threads=threads, engine__fast_forward=fast, cluster__regions__spill_at=4) for fast, threads in (
+        (True, 1), (True, 2), (False, 1))]
+
+    assert 0 < found[0].summary["regions"]["a"]["away"] < 160
+    assert all(each.requests.tobytes() == found[0].requests.tobytes() for each in found[1:])
+    assert all(regions(each) == regions(found[0]) for each in found[1:])
+
+
+@pytest.mark.parametrize(("rows", "settings", "message"), [
+    ([(0, 1, "a,5")], {"columns": "tenant,deadline_s"}, "requests that their clients give up"),
+    ([(0, 1, "c")], {}, 'column = "tenant": expected names of regions, a, b, found "c"'),
+    ([(0, 1, "a")], {"cluster__regions__replicas": [1, 2]}, "expected a sum of topology.replicas = 2, found 3"),
+    ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1]]}, "expected 2 rows of 2 numbers"),
+    ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1], [1, 5]]}, "expected 0 from a region to itself"),
+    ([(0, 1, "a")], {"cluster__regions__share": [1.0, 1.0]}, "leave share and by out"),
+    ([(0, 1, "a")], {"horizon_s": 5.0}, "on their way to clients")])
+def test_combinations_that_are_not_supported_are_refused(run, rows, settings, message):
+    with pytest.raises(InputErrors) as caught:
+        run(rows, **settings)
+    assert message in str(caught.value)
