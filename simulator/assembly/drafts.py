@@ -12,6 +12,7 @@ from simulator.domain.drafter_memory import (
     of_head,
     of_medusa_heads,
     of_mtp_modules,
+    why_not_loaded,
 )
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
@@ -112,7 +113,11 @@ def why_no_modules(given, model: ModelSpec | None) -> str:
 
     Source: vLLM 0.33.0, vllm/config/speculative.py, where the method of a checkpoint without modules is unsupported.
     """
-    if given is None or given.method != "mtp" or model is None or model.num_mtp_layers > 0:
+    if given is None or given.method != "mtp" or model is None:
+        return ""
+    if why := why_not_loaded(model.architecture):
+        return f"expected another method: {model.name} declares num_mtp_layers = {model.num_mtp_layers}, but {why}"
+    if model.num_mtp_layers > 0:
         return ""
     return (f"{model.name} has no MTP modules: its file has num_mtp_layers = 0; expected another method: vLLM does "
             "not start")
