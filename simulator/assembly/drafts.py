@@ -17,7 +17,7 @@ from simulator.domain.drafter_memory import (
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
-from simulator.scheduling.drafters import LOOK_UPS
+from simulator.scheduling.drafters import LOOK_UPS, num_modules
 
 KEY = "engine.speculative"
 
@@ -106,6 +106,12 @@ def unpriced_notes(site) -> tuple[str, ...]:
     """
     given = site.scheduler_facts.speculative
     return tuple(given.notes) if given is not None and given.method is None else ()
+
+
+def modules_in_turn(site) -> int:
+    """Return the MTP modules of a model that draft in turn; 1: there is one drafter, or none."""
+    given = site.scheduler_facts.speculative
+    return 1 if given is None else num_modules(site.model, given.method, given.num_tokens)
 
 
 def why_no_modules(given, model: ModelSpec | None) -> str:

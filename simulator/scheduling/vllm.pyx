@@ -274,7 +274,7 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         parameters = completed(parameters)
         behaviour = behaviour_of(parameters.vllm_version)
-        ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None)
+        ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None, plan.draft_modules)
         if plan.layer_groups is not None:
             if plan.tier is not None:
                 plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,

@@ -379,15 +379,21 @@ def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
     return speculative is not None and speculative.method in OF_THE_MODEL and not speculative.disable_eagle_block_drop
 
 
-def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool) -> int:
+def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool,
+                 modules: int = 1) -> int:
     """Return how many tokens behind a block its hash covers.
 
     A drafter of the model reads, for the last token of a block, the token behind it: with that token in the hash no
-    block of a hit is computed again. Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
+    block of a hit is computed again. MTP modules that draft in turn read as many tokens behind it as there are drafts.
+    Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
+
+    modules : that draft in turn.
     """
     covers = behaviour_of(parameters.vllm_version).hashes_ahead and enable_prefix_caching and not has_connector
-    return int(covers and drops_last_hit(parameters.speculative)
-               and not parameters.speculative.disable_lookahead_block_hashes)
+    if not (covers and drops_last_hit(parameters.speculative)) or (
+            parameters.speculative.disable_lookahead_block_hashes):
+        return 0
+    return parameters.speculative.num_tokens if modules > 1 else 1
 
 
 def why_no_tier(parameters: VllmParameters, takes_drafts: bool = False) -> str:

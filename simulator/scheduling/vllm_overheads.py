@@ -22,8 +22,8 @@ from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
 MODULES_NOTE = (
-    "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt so few "
-    "tokens before its end and hashes blocks with as many tokens behind them: here chunks end anywhere, and one is")
+    "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt fewer "
+    "tokens before its end than there are drafts: here chunks end anywhere")
 
 
 def around(parameters, deployment) -> tuple:
