@@ -17,7 +17,7 @@ from simulator.domain.drafter_memory import (
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
-from simulator.scheduling.drafters import LOOK_UPS, num_modules
+from simulator.scheduling.drafters import IN_ONE_PASS, LOOK_UPS, num_modules, one_pass_rows
 
 KEY = "engine.speculative"
 
@@ -85,6 +85,9 @@ def drafter_memory(site) -> DrafterMemory | None:
                                     "plan counts, or engine.num_gpu_blocks")])
     if why := why_no_modules(given, target.model):
         raise InputErrors([KeyFault(f"{KEY}.method: {why}")])
+    if given.method in IN_ONE_PASS:
+        raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number, since nothing says what the "
+                                    f"layers of a drafter by {given.method} hold ({KEY}.method)")])
     if why := why_not_beside(target):
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
                                     f'({KEY}.method = "{given.method}") beside it is not supported')])
@@ -160,5 +163,5 @@ def with_draft_model(site, model, make: Callable):
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
     found = Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
                     given.drafter_per_sequence_us or 0.0, given.notes, drafter)
-    found.skips = skips_drafts(parameters)
+    found.skips, found.one_pass_rows = skips_drafts(parameters), one_pass_rows(given)
     return found

@@ -33,6 +33,12 @@ def test_the_last_block_of_a_hit(version, keys, cached, tmp_path):
     assert run(tmp_path, version, EAGLE | keys).requests["cached_tokens"].tolist() == [0, cached]
 
 
+@pytest.mark.parametrize(("version", "cached"), [("0.32", 64), ("0.33", 80)])
+def test_hits_of_a_drafter_with_a_block_of_drafts(version, cached, tmp_path):
+    drafts = EAGLE | {"method": "dflash", "acceptance": [1]}
+    assert run(tmp_path, version, drafts).requests["cached_tokens"].tolist() == [0, cached]
+
+
 @pytest.mark.parametrize(("num_tokens", "shared", "cached"), [(1, 65, 64), (2, 65, 48), (2, 66, 64), (3, 66, 48)])
 def test_hashes_reach_as_far_as_modules_in_turn(num_tokens, shared, cached, tmp_path):
     # Step-3.7-Flash has three modules. Of m tokens in common floor((m - L) / 16) blocks are found, L drafts.
