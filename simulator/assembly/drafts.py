@@ -112,7 +112,7 @@ def unpriced_notes(site) -> tuple[str, ...]:
 
 
 def modules_in_turn(site) -> int:
-    """Return the MTP modules of a model that draft in turn; 1: there is one drafter, or none."""
+    """Return the MTP modules that draft in turn; 1: one drafter, or none."""
     given = site.scheduler_facts.speculative
     return 1 if given is None else num_modules(site.model, given.method, given.num_tokens)
 

@@ -18,8 +18,8 @@ EAGLE3_VOCABULARY = 32_000
 # Hidden states that the first projection of a head takes together: EAGLE an embedding and one of the model, EAGLE-3
 # three layers' states. In EAGLE-3 attention reads the embedding beside the result of that projection.
 STATES = {"eagle": 2, "eagle3": 3}
-# Architectures whose checkpoints declare MTP modules (`num_mtp_modules`) for which vLLM 0.33 has no drafter: none of
-# its names of methods (`*_mtp`) is of theirs.
+# Architectures with MTP modules in their checkpoints (`num_mtp_modules`) that vLLM 0.33 has no method of drafting for
+# (`*_mtp`).
 NOT_LOADED = ("MiniMaxM2ForCausalLM",)
 
 

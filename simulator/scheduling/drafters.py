@@ -70,11 +70,12 @@ ONE_PASS_NOTE = (
 
 
 def one_pass_rows(speculative) -> int:
-    """Return the rows that the only pass of a drafter computes for each sequence beside the batch; 0: it has more.
+    """Return the rows of each sequence that a drafter's only pass adds.
 
-    A mask for each draft but the first, which follows from the last token of the batch; a draft model reads the token
-    sampled there, too (its own row), and DFlash has a block of masks alone. Source: vLLM 0.32.0 and 0.33.0,
-    vllm/config/speculative.py, the slots that a step pays for: K - 1 with EAGLE, K with a draft model and DFlash.
+    0: it makes more passes. A mask for each draft but the first, which follows from the last token of the batch; a
+    draft model reads the token sampled there, too (its own row), and DFlash has a block of masks alone.
+    Source: vLLM 0.32.0 and 0.33.0, vllm/config/speculative.py, the slots that a step pays for: K - 1 with EAGLE, K with
+    a draft model and DFlash.
     """
     if speculative.method in IN_ONE_PASS:
         return speculative.num_tokens

@@ -3,6 +3,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +15,9 @@ from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.msa import BlockSparseAttention
 from simulator.domain.layers.residuals import HyperConnections
 from simulator.domain.parallelism import Parallelism
+from simulator.latency.operators.curves import Curve
 from simulator.latency.operators.model import Operators
+from simulator.latency.operators.prefixes import left_out
 from simulator.latency.operators.rows import NEEDED
 from simulator.latency.roofline.kind_laws import ELSEWHERE, kind_law, kinds
 from support.operator_profiles import write_table, write_tables
@@ -172,6 +175,16 @@ def test_beyond_the_prefixes_a_chunk_grows_with_the_speed_of_light(behind):
 
     assert last < near < far
     assert farthest - far == pytest.approx(2 * (far - near))     # of the indexer alone: all else reads its last 2,048
+
+
+def test_a_chunk_left_out_is_predicted_from_others_along_and_across():
+    prefixes = np.array([0.0, 64.0, 128.0])
+    curves = {tokens: Curve(prefixes, 100 + tokens + prefixes / 10) for tokens in (16.0, 32.0, 64.0)}
+
+    (prefix, along, across, ns), = left_out(curves, lambda tokens: 100 + tokens)
+
+    assert (prefix, along, ns) == (64, pytest.approx(138.4), 138.4)
+    assert across == pytest.approx(132 * (2 * (122.4 / 116) + 170.4 / 164) / 3)
 
 
 def test_chunks_without_measured_prefixes_are_differences(folder):

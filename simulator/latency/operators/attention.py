@@ -56,7 +56,10 @@ def decode_table(composer) -> Times:
 
 
 def prefill_table(composer) -> tuple[Times, Behind | None]:
-    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each, by s, and of those behind prefixes."""
+    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each.
+
+    By s; and those of kinds that were measured behind prefixes, None: there are none.
+    """
     last = min(max(composer.deployment.model.max_position_embeddings, 2), MAX_PROMPT_TOKENS)
     lengths = np.arange(last + 1.0)
     kinds = _kinds(composer)
@@ -163,7 +166,7 @@ class _Kind:
         return self._site(phase) in self._curves(phase).get(1, {})
 
     def behind_prefixes(self):
-        """Return chunks behind prefixes, prefixes.py; None: a chunk is the difference of two prompts."""
+        """Return chunks measured behind prefixes; None: there are none."""
         return None
 
     def batches(self) -> list[int]:

@@ -91,7 +91,10 @@ def passes_light(database, of_heads: Callable[[int], SoftmaxAttention], element_
 
 
 def behind_light(database, part: SoftmaxAttention, element_bytes: float) -> Callable:
-    """Return the speed of light of one prompt of s tokens behind p others, ns: light(s, p)."""
+    """Return the speed of light of one prompt of s tokens behind p others.
+
+    light(s, p), in ns.
+    """
     flops_per_ns, bytes_per_ns = database.flops_per_ns(PLAIN), database.bytes_per_ns
 
     def light_ns(tokens, prefix):

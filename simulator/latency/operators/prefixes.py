@@ -41,9 +41,9 @@ class Behind(NamedTuple):
 
 
 def prefix_curves(database, table: str, block: Block, heads: int, kv_dtype: str) -> dict[int, dict[float, Curve]]:
-    """Return by batch size and tokens of a chunk the curve over prefixes; empty: not measured for these heads.
+    """Return the curve over prefixes by batch size and tokens of a chunk.
 
-    The chunk without a prefix is the first point of each.
+    Empty: not measured for these heads. The chunk without a prefix is the first point of each.
     """
     columns = database.columns(table, lambda each: name_in(each, block) is not None)
     if columns is None:
@@ -86,7 +86,10 @@ class Chunks:
         self.prefixes = np.append(measured, farther[farther <= FARTHEST_TOKENS])
 
     def at(self, prompts: int, prefixes: np.ndarray, chunks: np.ndarray) -> np.ndarray:
-        """Return the times of so many equal chunks, a power of two, by prefixes and tokens of a chunk."""
+        """Return the times of equal chunks, by prefixes and tokens of a chunk.
+
+        prompts : their number, a power of two.
+        """
         shares = self.shares(prompts)
         shares = np.column_stack([np.interp(prefixes, self.prefixes, column) for column in shares.T])
         shares = np.array([np.interp(chunks, self.chunks, row) for row in shares])
@@ -117,7 +120,9 @@ class Chunks:
 
 
 def left_out(curves: dict[float, Curve], whole: Callable) -> list[tuple[float, float, float, float]]:
-    """Return chunks of one prompt, each predicted from others: (prefix, along, across, measured ns).
+    """Return chunks of one prompt, each predicted from others.
+
+    Each is (prefix, along, across, measured ns).
 
     along : from the other prefixes of its curve. across : from the next shorter and longer chunks.
 
@@ -139,7 +144,9 @@ def left_out(curves: dict[float, Curve], whole: Callable) -> list[tuple[float, f
 
 
 def behind_of(measured: list[tuple], whole: np.ndarray) -> Behind | None:
-    """Return the sum of some layers, at all prefixes and chunks of any of them; None: there are none.
+    """Return the sum of some layers; None: there are none.
+
+    At all prefixes and chunks that any has.
 
     measured : (layers, Chunks). whole : the times of their prompts.
     """

@@ -107,8 +107,9 @@ class SparseTables:
         return lambda site, lengths: shortest_ns + own(site, lengths)
 
     def behind_prefixes(self) -> Chunks | None:
-        """Return chunks of prompts behind prefixes; None: none were measured with these heads.
+        """Return chunks of prompts measured behind prefixes.
 
+        None: there are none with these heads.
         Tables of MiniMax's attention have one prefix, of 128 tokens.
         """
         if self.is_scaled or not self.curves(CONTEXT):

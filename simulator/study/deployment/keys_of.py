@@ -3,7 +3,6 @@ import re
 
 from simulator.domain.measured_acceptance import published
 from simulator.domain.vllm_versions import VERSIONS
-from simulator.scheduling.drafters import MAY_BE_PARALLEL
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import nearest_among
@@ -201,7 +200,7 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
     if drafts is None:
         return
     if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix") or (
-            drafts["parallel_drafting"] and drafts["method"] not in MAY_BE_PARALLEL):
+            drafts["parallel_drafting"] and drafts["method"] not in ("draft_model", "eagle", "eagle3")):
         alike = " in one pass" if drafts["parallel_drafting"] and drafts["method"] == "mtp" else ""
         keyed.left.update({flag: f"drafts by {drafts['method']}{alike}" for flag in flags if flag in answer.given})
         return
