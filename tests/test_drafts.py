@@ -10,7 +10,8 @@ from simulator.assembly.drafts import why_not_beside
 from simulator.assembly.latency import latency_model
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
-from simulator.domain.drafter_memory import of_draft_model, of_head
+from simulator.domain.drafter_memory import of_draft_model, of_head, why_not_loaded
+from simulator.domain.facts import load_model, names
 from simulator.errors import InputErrors
 from support.small_models import SLIDING, deploy
 
@@ -157,6 +158,25 @@ def test_mtp_is_refused_for_the_modules_that_a_checkpoint_lacks(load, name, bloc
     assert str(raised.value).endswith(
         f"engine.speculative.method: {name} has no MTP modules: its file has num_mtp_layers = 0; expected another "
         "method: vLLM does not start")
+
+
+@pytest.mark.parametrize("name", ["minimax-m2.7", "minimax-m2.7-nvfp4"])
+def test_mtp_is_refused_for_modules_that_vllm_does_not_load(load, name):
+    with pytest.raises(InputErrors) as raised:
+        Site(load({"method": "mtp", "num_tokens": 3}, model__name=name, engine__num_gpu_blocks=3000,
+                  topology__tensor_parallel=8)).check()
+
+    assert str(raised.value).endswith(
+        f"engine.speculative.method: expected another method: {name} declares num_mtp_layers = 3, but vLLM has no "
+        "drafter for the MTP modules of MiniMaxM2ForCausalLM, and does not load them")
+
+
+def test_modules_of_all_other_architectures_are_loaded():
+    models = [model for name in names("model") if (model := load_model(name)).num_mtp_layers]
+
+    assert {model.architecture for model in models if why_not_loaded(model.architecture)} == {"MiniMaxM2ForCausalLM"}
+    assert {"DeepseekV4ForCausalLM", "GlmMoeDsaForCausalLM", "NemotronHForCausalLM"} <= {
+        model.architecture for model in models if not why_not_loaded(model.architecture)}
 
 
 SUFFIX = {"method": "suffix", "num_tokens": 3, "drafter_per_sequence_us": 20.0, "acceptance": {"mean_length": 1.8}}

@@ -12,11 +12,12 @@ from simulator.domain.drafter_memory import (
     of_head,
     of_medusa_heads,
     of_mtp_modules,
+    why_not_loaded,
 )
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
-from simulator.scheduling.drafters import LOOK_UPS
+from simulator.scheduling.drafters import IN_ONE_PASS, LOOK_UPS, num_modules, one_pass_rows
 
 KEY = "engine.speculative"
 
@@ -84,6 +85,9 @@ def drafter_memory(site) -> DrafterMemory | None:
                                     "plan counts, or engine.num_gpu_blocks")])
     if why := why_no_modules(given, target.model):
         raise InputErrors([KeyFault(f"{KEY}.method: {why}")])
+    if given.method in IN_ONE_PASS:
+        raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number, since nothing says what the "
+                                    f"layers of a drafter by {given.method} hold ({KEY}.method)")])
     if why := why_not_beside(target):
         raise InputErrors([KeyFault(f"engine.num_gpu_blocks: missing; expected a number: {why}, and KV of a drafter "
                                     f'({KEY}.method = "{given.method}") beside it is not supported')])
@@ -107,12 +111,22 @@ def unpriced_notes(site) -> tuple[str, ...]:
     return tuple(given.notes) if given is not None and given.method is None else ()
 
 
+def modules_in_turn(site) -> int:
+    """Return the MTP modules that draft in turn; 1: one drafter, or none."""
+    given = site.scheduler_facts.speculative
+    return 1 if given is None else num_modules(site.model, given.method, given.num_tokens)
+
+
 def why_no_modules(given, model: ModelSpec | None) -> str:
     """Return why a model cannot draft for itself, or "".
 
     Source: vLLM 0.33.0, vllm/config/speculative.py, where the method of a checkpoint without modules is unsupported.
     """
-    if given is None or given.method != "mtp" or model is None or model.num_mtp_layers > 0:
+    if given is None or given.method != "mtp" or model is None:
+        return ""
+    if why := why_not_loaded(model.architecture):
+        return f"expected another method: {model.name} declares num_mtp_layers = {model.num_mtp_layers}, but {why}"
+    if model.num_mtp_layers > 0:
         return ""
     return (f"{model.name} has no MTP modules: its file has num_mtp_layers = 0; expected another method: vLLM does "
             "not start")
@@ -149,5 +163,5 @@ def with_draft_model(site, model, make: Callable):
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
     found = Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
                     given.drafter_per_sequence_us or 0.0, given.notes, drafter)
-    found.skips = skips_drafts(parameters)
+    found.skips, found.one_pass_rows = skips_drafts(parameters), one_pass_rows(given)
     return found

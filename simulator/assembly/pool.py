@@ -1,6 +1,6 @@
 """A pool of replicas, as the engine takes it."""
 from simulator import registry
-from simulator.assembly.drafts import unpriced_notes
+from simulator.assembly.drafts import modules_in_turn, unpriced_notes
 from simulator.assembly.gateway import line_notes
 from simulator.assembly.grammar_load import with_vocabulary
 from simulator.assembly.kernel_notes import kernel_notes
@@ -42,6 +42,7 @@ def pool_of(site: Site, readings: Readings, cluster) -> Pool:
         cost_per_hour=pool.cost_per_hour / ranks, accelerators=gpus, layer_groups=site.layer_groups,
         item_ns=towers and towers.item_ns, replicas_per_node=per_node, behind_server=True,
         context_range=pool.context_range, queue_limits=queue_limits(pool, per_node),
+        draft_modules=modules_in_turn(site),
         notes=(towers.notes if towers else ()) + kernel_notes(site) + tower_notes(site) + memory_notes(site)
         + unpriced_notes(site) + _hit_notes(site) + line_notes(cluster) + limit_notes(pool))
 

@@ -18,6 +18,9 @@ EAGLE3_VOCABULARY = 32_000
 # Hidden states that the first projection of a head takes together: EAGLE an embedding and one of the model, EAGLE-3
 # three layers' states. In EAGLE-3 attention reads the embedding beside the result of that projection.
 STATES = {"eagle": 2, "eagle3": 3}
+# Architectures with MTP modules in their checkpoints (`num_mtp_modules`) that vLLM 0.33 has no method of drafting for
+# (`*_mtp`).
+NOT_LOADED = ("MiniMaxM2ForCausalLM",)
 
 
 class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,13 @@ def of_mtp_modules(deployment: Deployment) -> DrafterMemory:
     return DrafterMemory(weights_bytes=model.num_mtp_layers * (num_bytes + beside * deployment.activation_bytes),
                          kv_bytes_per_token=model.num_mtp_layers * _token_bytes(deployment, layer),
                          num_kv_layers=model.num_mtp_layers, mixers=layer.mixers)
+
+
+def why_not_loaded(architecture: str) -> str:
+    """Return why vLLM does not load the MTP modules that a checkpoint declares, or ""."""
+    if architecture not in NOT_LOADED:
+        return ""
+    return f"vLLM has no drafter for the MTP modules of {architecture}, and does not load them"
 
 
 def mtp_layer(model: ModelSpec) -> Layer:

@@ -91,7 +91,8 @@ FLAGS = frozenset({
     "engine.long_prefill_token_threshold_adaptive", "engine.prefix_match_unit",
     "topology.decode_context_parallel", "topology.prefill_context_parallel", "topology.cp_kv_cache_interleave_size",
     "topology.dcp_comm_backend", "engine.speculative.disable_eagle_block_drop",
-    "engine.speculative.disable_lookahead_block_hashes", "kv_tiers.sync_load_budget_bytes"})
+    "engine.speculative.disable_lookahead_block_hashes", "engine.speculative.parallel_drafting",
+    "kv_tiers.sync_load_budget_bytes"})
 
 VERSIONS = {
     "0.10": VllmBehaviour(
@@ -104,7 +105,7 @@ VERSIONS = {
         pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
-        appends_unhashed=True, caches_at_end=False, lacks_drafters=("suffix",), hashes_ahead=False,
+        appends_unhashed=True, caches_at_end=False, lacks_drafters=("dflash", "suffix"), hashes_ahead=False,
         repeats_last_states=False,
         keeps_before_junctions=False, has_layer_groups=False, has_encoder=False, has_connectors=False,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,

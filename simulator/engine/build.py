@@ -235,7 +235,7 @@ def _replicas(pool: Pool, plan: ClusterPlan, shared: Shared, workload, delivery:
     memory = KVPlan(
         _usable_blocks(pool, facts), pool.block_size, shared.content, pool.enable_prefix_caching, with_identity,
         with_tables=plan.tracks_identity is not None, layer_groups=pool.layer_groups, max_model_len=pool.max_model_len,
-        retention=pool.retention and pool.retention(workload))
+        retention=pool.retention and pool.retention(workload), draft_modules=pool.draft_modules)
     items = pool.priced(workload.items)
     replicas, new_grammar_drafts = [], grammar_drafts_of(facts, workload, plan.seed)
     for index in range(first, first + pool.places):

@@ -43,6 +43,7 @@ class Pool(msgspec.Struct, frozen=True):
         own.
     context_range : prompt tokens for which the pool is meant, [least, most]; empty: any number.
     queue_limits : of the API server before `ranks_per_choice` ranks, as of signals.queue_limits; (): it has none.
+    draft_modules : see `KVPlan`.
     notes : remarks on prices for a reader of the results, beside those of `latency`.
     """
 
@@ -74,6 +75,7 @@ class Pool(msgspec.Struct, frozen=True):
     item_ns: Callable | None = None
     context_range: tuple[int, ...] = ()
     queue_limits: tuple[int | None, ...] = ()
+    draft_modules: int = 1
     notes: tuple[str, ...] = ()
 
     def priced(self, items: Items | None) -> Items | None:

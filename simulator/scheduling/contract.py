@@ -112,6 +112,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     max_model_len : longest text, prompt and output, in tokens.
     tier : KVTier beyond the blocks; None: there is none.
     retention : domain.kv_retention.Retention of blocks held for programs; None: none are held.
+    draft_modules : MTP modules that draft in turn; 1: one module, another drafter, or none.
     """
 
     num_blocks: int
@@ -124,6 +125,7 @@ class KVPlan(msgspec.Struct, frozen=True):
     max_model_len: int = 0
     tier: Any = None
     retention: Any = None
+    draft_modules: int = 1
 
 
 class ReplicaContext(msgspec.Struct, frozen=True):

@@ -6,7 +6,18 @@ from msgspec import Meta
 
 from simulator.domain import measured_acceptance
 from simulator.scheduling.acceptance_table import AcceptanceTable
-from simulator.scheduling.drafters import LOOK_UPS, OF_THE_MODEL, WITHOUT_SLOTS, Method, acceptance_of, notes_of
+from simulator.scheduling.drafters import (
+    IN_ONE_PASS,
+    LOOK_UPS,
+    MAY_BE_PARALLEL,
+    OF_THE_MODEL,
+    ONE_PASS_NOTE,
+    WITHOUT_SLOTS,
+    Method,
+    acceptance_of,
+    notes_of,
+    one_pass_rows,
+)
 
 Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
@@ -38,9 +49,12 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     draft_tensor_parallel_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={
         "unit": "accelerators"}, description=(
         "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
-    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1024)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP or a draft model; default: "
-        "by method, without a method 0"))] = None
+    parallel_drafting: Annotated[bool, Meta(description=(
+        "EAGLE, EAGLE-3 and draft models: all drafts come from one forward pass (P-EAGLE, PARD), which computes a mask "
+        "for each draft but the first; their acceptance must be given. DFlash drafts so without this key"))] = False
+    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1025)] | None, Meta(description=(
+        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP or a draft model, one more "
+        "for DFlash; default: by method, without a method 0"))] = None
     disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
         "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
         "last block of a hit is computed again"))] = False
@@ -56,8 +70,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "time of a drafter's forward pass as a share of the model's for the same tokens; default: for EAGLE and MTP by "
         "the weights of a layer and the head, but 0 beside drafter_forward_us"))] = None
     drafter_forward_us: Annotated[Time | None, Meta(description=(
-        "time added to each forward pass of the drafter, one per draft; default: for Medusa the time of reading the "
-        "weights of a head"))] = None
+        "time added to each forward pass of the drafter, one per draft, or one where one pass makes them "
+        "all; default: for Medusa the time of reading the weights of a head"))] = None
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
         "host time per sequence of a batch; required for n-grams and suffixes"))] = None
 
@@ -65,13 +79,14 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         if fault := self._drafter_fault():
             raise ValueError(fault)
         if self.num_lookahead_tokens is None:
-            slots = self.num_tokens if self.method not in WITHOUT_SLOTS else 0
+            slots = self.num_tokens + (self.method in IN_ONE_PASS) if self.method not in WITHOUT_SLOTS else 0
             msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
         if self.acceptance is None:
             acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
-            if acceptance is None:
-                raise ValueError(f"acceptance: missing; expected a cycle or a table, since drafts by {self.method} are "
-                                 "accepted as often as texts repeat")
+            if acceptance is None or self.parallel_drafting:
+                why = f"drafts by {self.method} are accepted as often as texts repeat" if acceptance is None and (
+                    self.method in LOOK_UPS) else "no measured acceptance of drafts from one pass is known here"
+                raise ValueError(f"acceptance: missing; expected a cycle or a table, since {why}")
             msgspec.structs.force_setattr(self, "acceptance", acceptance)
         if fault := _fault(self.acceptance, self.num_tokens) or self._measured_fault(self.acceptance):
             raise ValueError(f"acceptance: {fault}")
@@ -99,6 +114,9 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
         if fault := self._model_fault():
             return fault
+        if self.parallel_drafting and method not in MAY_BE_PARALLEL:
+            return (f"parallel_drafting: expected false, or one of {', '.join(MAY_BE_PARALLEL)} as method; found "
+                    f"method = {method or 'none'}")
         if method is None:
             return f"{given[0]}: expected none without method" if given else ""
         if method in LOOK_UPS:
@@ -110,8 +128,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             return "drafter_share: expected none, Medusa's heads make no pass over the batch" * (
                 "drafter_share" in given)
         if method not in OF_THE_MODEL and not self.has_price and not self.names_model:
-            return ("drafter_share: missing; expected a number, or drafter_forward_us, or model: what a draft model "
-                    "takes")
+            model = "" if method in IN_ONE_PASS else ", or model"
+            return f"drafter_share: missing; expected a number, or drafter_forward_us{model}: what a drafter takes"
         return ""
 
     def _model_fault(self) -> str:
@@ -137,6 +155,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         """Notes beside the results for each acceptance that is a published measurement."""
         named = [table.measured for table in self.tables if table.measured is not None]
         notes = [measured_acceptance.note(name, self.num_tokens) for name in dict.fromkeys(named)]
+        if one_pass_rows(self) > 0:
+            notes.append(ONE_PASS_NOTE)
         if self.method == "suffix":
             notes.append(f"speculative: each step verifies {self.num_tokens} drafts: suffix decoding makes fewer where "
                          "the text so far has no such continuation, and lengths of requests do not say where")

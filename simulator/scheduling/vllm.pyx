@@ -274,12 +274,12 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         parameters = completed(parameters)
         behaviour = behaviour_of(parameters.vllm_version)
-        ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None)
+        ahead = hashes_ahead(parameters, plan.enable_prefix_caching, plan.tier is not None, plan.draft_modules)
         if plan.layer_groups is not None:
             if plan.tier is not None:
                 plan = replace(plan, with_tables=plan.with_tables or plan.tier.copies,
                                layer_groups=replace(plan.layer_groups, hits_are_whole=True))
-            cut = 0 if ahead or not drops_last_hit(parameters.speculative) else 1 + behaviour.keeps_before_junctions
+            cut = 0 if ahead or not drops_last_hit(parameters) else 1 + behaviour.keeps_before_junctions
             in_flight = parameters.max_num_batched_tokens * (2 if parameters.async_scheduling else 1)
             return HybridKV(plan.num_blocks, unit_of(plan.layer_groups, plan.enable_prefix_caching), plan, in_flight,
                             parameters.scheduler_reserve_full_isl is not False,
@@ -288,7 +288,7 @@ cdef class Vllm(EncodingScheduler):
             return CountingKV(plan.num_blocks, plan.block_size)
         with_tables = plan.with_tables
         rules = {"append_unhashed": behaviour.appends_unhashed, "hashes_ahead": ahead,
-                 "drops_last_hit": ahead == 0 and drops_last_hit(parameters.speculative)}
+                 "drops_last_hit": ahead == 0 and drops_last_hit(parameters)}
         if plan.tier is not None:       # under "priority" a block may be lost in the iteration in which it was given
             with_tables = with_tables or plan.tier.names_blocks or parameters.policy != "fcfs"
         if plan.retention is not None:

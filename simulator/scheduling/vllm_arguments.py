@@ -12,7 +12,7 @@ from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.domain.memory_reserve import RESERVES
 from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
 from simulator.latency.overheads.capture import CudaGraphParameters
-from simulator.scheduling.drafters import OF_THE_MODEL
+from simulator.scheduling.drafters import IN_ONE_PASS, OF_THE_MODEL
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (
     WHY_NO_OLD_ENCODER,
@@ -134,7 +134,7 @@ class VllmParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _annotate_eagle_groups.
         """
         behaviour = behaviour_of(self.vllm_version)
-        if not drops_last_hit(self.speculative) or self.speculative.method not in behaviour.offload_drafters:
+        if not drops_last_hit(self) or self.speculative.method not in behaviour.offload_drafters:
             return "none"
         return "all" if behaviour.hashes_ahead else "last"
 
@@ -280,7 +280,7 @@ def group_faults(parameters: VllmParameters, layers: LayerGroups | None,
         yield "speculative", (
             "expected none where hits end inside of blocks of states (prefix_match_unit, or blocks of several sizes): "
             "that is not built for drafts")
-    elif enable_prefix_caching and drops_last_hit(parameters.speculative) and not hashes_ahead(parameters, True, False):
+    elif enable_prefix_caching and drops_last_hit(parameters) and not hashes_ahead(parameters, True, False):
         yield from _drop_faults(parameters, layers)
 
 
@@ -320,6 +320,9 @@ def _method_faults(parameters: VllmParameters) -> Iterator[tuple[str, str]]:
     version, method = parameters.vllm_version, parameters.speculative and parameters.speculative.method
     if method in behaviour_of(version).lacks_drafters:
         yield "speculative.method", f'expected another one, found "{method}": vLLM {version} does not have it'
+    elif parameters.speculative and parameters.speculative.parallel_drafting and (
+            "engine.speculative.parallel_drafting" not in behaviour_of(version).flags):
+        yield "speculative.parallel_drafting", f"expected false, found true: vLLM {version} has no such argument"
     if method == "suffix" and parameters.async_scheduling:
         yield "async_scheduling", (
             'expected false with method = "suffix", found true: vLLM refuses it for drafts of its older model runner')
@@ -370,24 +373,32 @@ def _unit_faults(parameters: VllmParameters, layers: LayerGroups | None,
             f"found {unit}")
 
 
-def drops_last_hit(speculative: SpeculativeParameters | None) -> bool:
+def drops_last_hit(parameters: VllmParameters) -> bool:
     """Return whether the last block of a hit in the prefix cache is recomputed.
 
-    Drafters read the model's hidden states, which a cached block does not provide. Source: vLLM 0.32.0 and
-    0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
+    Drafters read the model's hidden states, which a cached block does not provide; DFlash's do so before 0.33. Source:
+    vLLM 0.33.0, 0.32.0 and 0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
     """
-    return speculative is not None and speculative.method in OF_THE_MODEL and not speculative.disable_eagle_block_drop
+    given, behaviour = parameters.speculative, behaviour_of(parameters.vllm_version)
+    methods = OF_THE_MODEL if behaviour.hashes_ahead else (*OF_THE_MODEL, *IN_ONE_PASS)
+    return given is not None and given.method in methods and not given.disable_eagle_block_drop
 
 
-def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool) -> int:
+def hashes_ahead(parameters: VllmParameters, enable_prefix_caching: bool, has_connector: bool,
+                 modules: int = 1) -> int:
     """Return how many tokens behind a block its hash covers.
 
     A drafter of the model reads, for the last token of a block, the token behind it: with that token in the hash no
-    block of a hit is computed again. Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
+    block of a hit is computed again. MTP modules that draft in turn read as many tokens behind it as there are drafts.
+    Source: vLLM 0.33.0, vllm/v1/core/kv_cache_utils.py.
+
+    modules : that draft in turn.
     """
     covers = behaviour_of(parameters.vllm_version).hashes_ahead and enable_prefix_caching and not has_connector
-    return int(covers and drops_last_hit(parameters.speculative)
-               and not parameters.speculative.disable_lookahead_block_hashes)
+    if not (covers and drops_last_hit(parameters)) or (
+            parameters.speculative.disable_lookahead_block_hashes):
+        return 0
+    return parameters.speculative.num_tokens if modules > 1 else 1
 
 
 def why_no_tier(parameters: VllmParameters, takes_drafts: bool = False) -> str:

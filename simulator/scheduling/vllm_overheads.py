@@ -16,14 +16,22 @@ from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.roofline.towers import tower_times
-from simulator.scheduling.drafters import OF_THE_MODEL, acceptance_of, head_us, layer_share, num_modules
+from simulator.scheduling.drafters import (
+    IN_ONE_PASS,
+    OF_THE_MODEL,
+    acceptance_of,
+    head_us,
+    layer_share,
+    num_modules,
+    one_pass_rows,
+)
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
 MASK_SEED = 20
 MODULES_NOTE = (
-    "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt so few "
-    "tokens before its end and hashes blocks with as many tokens behind them: here chunks end anywhere, and one is")
+    "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt fewer "
+    "tokens before its end than there are drafts: here chunks end anywhere")
 
 
 def around(parameters, deployment) -> tuple:
@@ -154,6 +162,7 @@ def _with_drafter(parameters, deployment, model):
     drafter = Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0, given.drafter_per_sequence_us or 0.0,
                       notes + [MODULES_NOTE.format(modules)] * (modules > 1))
     drafter.skips, drafter.is_whole = skips_drafts(parameters), modules > 1
+    drafter.one_pass_rows = one_pass_rows(given)
     return drafter
 
 
@@ -168,16 +177,17 @@ def _published_notes(given, deployment) -> list[str]:
 def skips_drafts(parameters) -> bool:
     """Return whether batches behind which no sequence can verify drafts have none.
 
-    Source: vLLM 0.33.0, its newer model runner, for drafters with a forward pass.
+    Source: vLLM 0.33.0, its newer model runner, for drafters with a forward pass; parallel drafting of other methods
+    than DFlash is left to the older runner.
     """
     return behaviour_of(parameters.vllm_version).skips_drafts and parameters.speculative.method in (
-        *OF_THE_MODEL, "draft_model")
+        *OF_THE_MODEL, *IN_ONE_PASS, "draft_model") and not parameters.speculative.parallel_drafting
 
 
 def _hit_notes(parameters, deployment) -> list[str]:
     """Return notes on prefix hits of models with layers of several kinds."""
     kinds = set(deployment.model.layer_types) - {"feed_forward"} if deployment is not None else set()
-    if (not drops_last_hit(parameters.speculative) or len(kinds) < 2 or parameters.grouping.is_disabled
+    if (not drops_last_hit(parameters) or len(kinds) < 2 or parameters.grouping.is_disabled
             or hashes_ahead(parameters, True, False) > 0):
         return []
     return [f"speculative: vLLM computes the last block of a prefix hit again for {parameters.speculative.method}; "

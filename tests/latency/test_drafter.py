@@ -7,6 +7,7 @@ from simulator.assembly.latency import latency_model
 from simulator.assembly.site import Site
 from simulator.config.load import load_experiment
 from simulator.domain.facts import load_accelerator, load_model
+from simulator.errors import InputErrors
 from simulator.latency.linear import Linear
 from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.drafter import Drafter
@@ -119,6 +120,39 @@ def test_modules_that_draft_in_turn_compute_all_tokens_each():
     alone = us(linear(), *batch)
     assert turns.drafting_us(*batch) == pytest.approx(3 * 0.5 * alone)
     assert chain.drafting_us(*batch) < turns.drafting_us(*batch)
+
+
+@pytest.mark.parametrize(("keys", "masks"), [
+    ({"method": "dflash"}, 3), ({"method": "eagle3", "parallel_drafting": True}, 2)])
+def test_one_pass_makes_all_drafts(keys, masks):
+    # Two decode four tokens each, and the pass computes masks besides: 3 us a token, 0.5 us a token of context.
+    given = speculative(num_tokens=3, drafter_share=0.5, drafter_forward_us=70.0, acceptance=[1], **keys)
+    *_, go_around = around(VllmParameters(speculative=given), None)
+    model = go_around(linear())
+    alone = us(linear(), [], [100, 200], 4)
+
+    assert model.drafting_us([], [100, 200], 4) == pytest.approx(70 + 0.5 * (alone + 2 * masks * (3 + 0.5)))
+    assert any("one pass makes all drafts" in text for text in model.warnings())
+
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"method": "dflash", "drafter_share": 0.1}, "acceptance: missing; expected a cycle or a table, since no measured"),
+    ({"method": "dflash", "acceptance": [1]}, "drafter_share: missing; expected a number, or drafter_forward_us: what"),
+    ({"method": "eagle3", "parallel_drafting": True}, "acceptance: missing; .* no measured acceptance of drafts from"),
+    ({"method": "mtp", "parallel_drafting": True}, "parallel_drafting: expected false, or one of draft_model, eagle,"),
+    ({"parallel_drafting": True}, "found method = none")])
+def test_what_one_pass_needs(keys, message):
+    with pytest.raises(msgspec.ValidationError, match=message):
+        speculative(num_tokens=3, **keys)
+
+
+def test_a_drafter_in_one_pass_reserves_its_block_and_has_no_known_memory(load, tmp_path):
+    keys = {"method": "dflash", "num_tokens": 3, "drafter_share": 0.1, "acceptance": [1]}
+    assert speculative(**keys).num_lookahead_tokens == 4
+    assert Site(load(**keys)).check().num_gpu_blocks == 100
+    (tmp_path / "b.toml").write_text(TEXT.replace("num_gpu_blocks = 100, ", "").replace("deepseek-v3", "qwen3-8b"))
+    with pytest.raises(InputErrors, match=r"engine\.num_gpu_blocks: missing; .* a drafter by dflash hold"):
+        Site(load_experiment(tmp_path / "b.toml", {"engine": {"speculative": keys}})).check()
 
 
 @pytest.mark.parametrize(("name", "drafts", "modules"), [

@@ -3,6 +3,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +15,9 @@ from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.msa import BlockSparseAttention
 from simulator.domain.layers.residuals import HyperConnections
 from simulator.domain.parallelism import Parallelism
+from simulator.latency.operators.curves import Curve
 from simulator.latency.operators.model import Operators
+from simulator.latency.operators.prefixes import left_out
 from simulator.latency.operators.rows import NEEDED
 from simulator.latency.roofline.kind_laws import ELSEWHERE, kind_law, kinds
 from support.operator_profiles import write_table, write_tables
@@ -123,6 +126,69 @@ def test_layers_with_a_window_alone_take_their_share_of_the_work(folder):
     # 128 vectors of 584 bytes, of them and 8 compressed ones
     assert in_us(model.breakdown(decode=[1024]))["decode_attention"] == pytest.approx(2 * hca_us * 128 / (128 + 8))
     assert model.provenance()["operators"]["window_attention decode"] == "interpolated"
+
+
+# ---- chunks behind a prefix
+
+@pytest.fixture
+def behind(folder):
+    """Return a folder of tables with CSA behind 64 and 1,024 tokens, a tenth of a us a token of the prefix."""
+    found = [f"{FLASH},sparse,fp8,fp8_block,8,1,{chunk},{prefix},{(100 + chunk + prefix / 10) * 1e-3:.9g}"
+             for chunk in (16, 64) for prefix in (64, 1024)]
+    write_table(folder, "dsv4_csa_context_module", BLOCK, rows("context", FLASH, 8, 100) + found)
+    return folder
+
+
+def csa_us(chunk, prefix):
+    return 2 * (100 + chunk + prefix / 10 - CSA_US - 3 - chunk * TOKEN_US)
+
+
+def prefill_us(model, *prompts):
+    return in_us(model.breakdown(prefill=prompts))["prefill_attention"]
+
+
+@pytest.mark.parametrize(("chunk", "prefix"), [(16, 64), (64, 1024), (16, 544), (16, 32)])
+def test_a_measured_chunk_behind_a_prefix_is_verbatim_and_others_are_between(behind, chunk, prefix):
+    for model in (build(behind, CSA), build(behind, CSA)):         # as composed, and as kept in the cache
+        assert prefill_us(model, (chunk, prefix)) == pytest.approx(csa_us(chunk, prefix))
+        assert not any("the difference of two prompts" in text for text in model.warnings())
+
+
+def test_the_share_of_the_difference_is_linear_along_chunks_and_held_beyond_them(behind):
+    model, shares = build(behind, CSA), [csa_us(chunk, 64) / csa_us(chunk, 0) for chunk in (16, 64)]
+
+    assert prefill_us(model, (32, 64)) == pytest.approx(prefill_us(model, (32, 0)) * (2 * shares[0] + shares[1]) / 3)
+    assert prefill_us(model, (4, 64)) == pytest.approx(prefill_us(model, (4, 0)) * shares[0])
+    assert prefill_us(model, (256, 64)) == pytest.approx(prefill_us(model, (256, 0)) * shares[1])
+
+
+def test_batches_that_were_not_measured_have_the_share_of_half_the_batch(behind):
+    model, share = build(behind, CSA), csa_us(16, 64) / csa_us(16, 0)
+
+    assert prefill_us(model, (16, 64), (16, 64)) == pytest.approx(prefill_us(model, (16, 0), (16, 0)) * share)
+    assert prefill_us(model, *[(16, 64)] * 3) == pytest.approx(prefill_us(model, *[(16, 0)] * 3) * share)
+
+
+def test_beyond_the_prefixes_a_chunk_grows_with_the_speed_of_light(behind):
+    model = build(behind, CSA)
+    last, near, far, farthest = (prefill_us(model, (16, prefix)) for prefix in (1024, 4096, 8192, 16384))
+
+    assert last < near < far
+    assert farthest - far == pytest.approx(2 * (far - near))     # of the indexer alone: all else reads its last 2,048
+
+
+def test_a_chunk_left_out_is_predicted_from_others_along_and_across():
+    prefixes = np.array([0.0, 64.0, 128.0])
+    curves = {tokens: Curve(prefixes, 100 + tokens + prefixes / 10) for tokens in (16.0, 32.0, 64.0)}
+
+    (prefix, along, across, ns), = left_out(curves, lambda tokens: 100 + tokens)
+
+    assert (prefix, along, ns) == (64, pytest.approx(138.4), 138.4)
+    assert across == pytest.approx(132 * (2 * (122.4 / 116) + 170.4 / 164) / 3)
+
+
+def test_chunks_without_measured_prefixes_are_differences(folder):
+    assert any("is the difference of two prompts" in text for text in build(folder, CSA).warnings())
 
 
 @pytest.mark.parametrize(("part", "kernel"), [

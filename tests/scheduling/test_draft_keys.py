@@ -17,10 +17,12 @@ REPEATED = ("0,84,2,a:84", "1,84,2,a:84")
 BESIDE_A_LONG_TEXT = ("0,9,900,b:9", "0,81,2,a:81", "1,81,2,a:81")      # a hit of 80 leaves one token
 
 
-def run(folder, version, drafts, rows=REPEATED, **engine):
+def run(folder, version, drafts, rows=REPEATED, model_name=None, **engine):
     (folder / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens,prompt", *rows, ""]))
     (folder / "a.toml").write_text(TEXT)
-    return simulator.run(folder / "a.toml", {"engine.vllm_version": version, "engine.speculative": drafts} | {
+    model = {"model.name": model_name} if model_name else {}
+    return simulator.run(folder / "a.toml", model | {
+        "engine.vllm_version": version, "engine.speculative": drafts} | {
         f"engine.{key}": value for key, value in engine.items()})
 
 
@@ -29,6 +31,22 @@ def run(folder, version, drafts, rows=REPEATED, **engine):
     ("0.33", {DROP: True}, 80)])
 def test_the_last_block_of_a_hit(version, keys, cached, tmp_path):
     assert run(tmp_path, version, EAGLE | keys).requests["cached_tokens"].tolist() == [0, cached]
+
+
+@pytest.mark.parametrize(("version", "cached"), [("0.32", 64), ("0.33", 80)])
+def test_hits_of_a_drafter_with_a_block_of_drafts(version, cached, tmp_path):
+    drafts = EAGLE | {"method": "dflash", "acceptance": [1]}
+    assert run(tmp_path, version, drafts).requests["cached_tokens"].tolist() == [0, cached]
+
+
+@pytest.mark.parametrize(("num_tokens", "shared", "cached"), [(1, 65, 64), (2, 65, 48), (2, 66, 64), (3, 66, 48)])
+def test_hashes_reach_as_far_as_modules_in_turn(num_tokens, shared, cached, tmp_path):
+    # Step-3.7-Flash has three modules. Of m tokens in common floor((m - L) / 16) blocks are found, L drafts.
+    rows = ("0,84,2,a:84", f"1,84,2,a:{shared}/b:{84 - shared}")
+    drafts = {"method": "mtp", "num_tokens": num_tokens, "drafter_share": 0.0, "acceptance": [0]}
+    found = run(tmp_path, "0.33", drafts, rows, model_name="step-3.7-flash")
+
+    assert found.requests["cached_tokens"].tolist() == [0, cached]
 
 
 @pytest.mark.parametrize(("version", "drafts", "engine", "message"), [

@@ -44,6 +44,26 @@ def test_the_environment_says_whether_graphs_are_taken_off(capsys, setting, more
     assert experiment["engine"]["cuda_graphs"].get("memory_gib") == gib
 
 
+def test_modules_that_the_engine_does_not_load_are_refused(capsys):
+    line = ("vllm serve MiniMaxAI/MiniMax-M2.7 --tensor-parallel-size 8 --speculative-config "
+            """'{"method": "mtp", "num_speculative_tokens": 3}'""")
+    status, _, text = translated(capsys, line, gpu="h200-sxm-141gb")
+
+    assert status == 2
+    assert "no drafter for the MTP modules of MiniMaxM2ForCausalLM" in text
+
+
+@pytest.mark.parametrize(("drafts", "key", "left"), [
+    ({"method": "eagle3", "model": "m/EAGLE3-LLaMA3.1-8B", "parallel_drafting": True}, True, False),
+    ({"method": "dflash", "model": "m/Llama-3.1-8B-DFlash"}, None, True)])
+def test_drafts_from_one_pass(capsys, drafts, key, left):
+    line = f"{LLAMA} --max-model-len 8192 --speculative-config '{json.dumps(drafts | {'num_speculative_tokens': 3})}'"
+    _, experiment, lists = translated(capsys, line)
+
+    assert experiment["engine"].get("speculative", {}).get("parallel_drafting") is key
+    assert any(row[2] == "drafts by dflash" for row in lists["not_modelled"]) is left
+
+
 def test_a_size_of_the_kv_cache_replaces_the_share_of_memory(capsys, tmp_path):
     line = f"{LLAMA} --max-model-len 8k --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 10G"
     status, experiment, lists = translated(capsys, line)

@@ -152,6 +152,8 @@ SCHEDULERS = {
         "speculative.disable_lookahead_block_hashes": acts(
             False, True, engine__vllm_version="0.33", engine__block_size=24, **EAGLE_HITS),
         "speculative.disable_eagle_block_drop": acts(False, True, engine__vllm_version="0.32", **EAGLE_HITS),
+        "speculative.parallel_drafting": acts(False, True, **at(
+            "engine__speculative", num_tokens=3, method="eagle3", drafter_forward_us=500.0, acceptance=[0, 1])),
         "speculative.acceptance": acts([0], [2], **DRAFTS),
         "speculative.method": acts("eagle3", "mtp", **DRAFTER),
         "speculative.model": acts("qwen3-0.6b", "qwen3-1.7b", **SMALL_DRAFTER),

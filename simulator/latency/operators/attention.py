@@ -10,6 +10,7 @@ import numpy as np
 from simulator.latency.operators import recurrences
 from simulator.latency.operators.curves import INTERPOLATED, Times
 from simulator.latency.operators.latent_attention import LatentTables
+from simulator.latency.operators.prefixes import Behind, behind_of
 from simulator.latency.operators.sparse_attention import SparseTables
 from simulator.latency.operators.untabled import Passes, Untabled
 
@@ -21,7 +22,7 @@ MAX_PROMPT_TOKENS = 131_072
 EXPANSION = ("of prompts behind a cached prefix, the products that make keys and values of its latents anew are in no "
              "table: left out")
 DIFFERENCE = ("prompts behind a cached prefix: compressed attention with an indexer is the difference of two prompts, "
-              "behind 1,024 tokens or more 15 to 18 % off in the mean (docs/guide/operator_tables.md)")
+              "behind 1,024 tokens or more 14 to 17 % off in the mean (docs/guide/operator_tables.md)")
 
 
 def decode_table(composer) -> Times:
@@ -54,28 +55,34 @@ def decode_table(composer) -> Times:
     return Times(ns, origins)
 
 
-def prefill_table(composer) -> Times:
-    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each, by s."""
+def prefill_table(composer) -> tuple[Times, Behind | None]:
+    """Return the attention of 1, 2, 4, ... prompts of s = 0, 1, ... tokens each.
+
+    By s; and those of kinds that were measured behind prefixes, None: there are none.
+    """
     last = min(max(composer.deployment.model.max_position_embeddings, 2), MAX_PROMPT_TOKENS)
     lengths = np.arange(last + 1.0)
     kinds = _kinds(composer)
     rows = [[kind.times("context", 2 ** row, lengths) for row in range(PROMPT_ROWS)] for kind in kinds]
     counts = [next((i for i, row in enumerate(each) if row is None), PROMPT_ROWS) for each in rows]
     num_rows = min([count for count in counts if count] or [1])
-    ns = np.zeros((num_rows, last + 1))
-    origins = np.zeros(ns.shape, dtype=np.uint8)
+    ns, measured_ns = np.zeros((2, num_rows, last + 1))
+    chunks, origins = [], np.zeros(ns.shape, dtype=np.uint8)
     for kind, each, count in zip(kinds, rows, counts):
+        behind = kind.behind_prefixes() if count else None
+        chunks += [(kind.layers, behind)] if behind else []
         for i in range(num_rows):
             times = each[i] if count else kind.roofline_prefill(2 ** i, lengths)
             ns[i] += kind.layers * times.ns
+            measured_ns[i] += kind.layers * times.ns if behind else 0.0
             origins[i] = np.maximum(origins[i], times.origins)
         composer.database.hear_attention("prefill_attention", kind)
         if kind.prefix_note and kind.prefix_note not in composer.database.notes:
             composer.database.notes.append(kind.prefix_note)
         composer.note_origin(f"{kind.name} prefill", "measured" if kind.is_measured("context") else (
             "interpolated" if count else "roofline"))
-    ns[:, 0] = 0.0
-    return Times(ns, origins)
+    ns[:, 0] = measured_ns[:, 0] = 0.0
+    return Times(ns, origins), behind_of(chunks, measured_ns)
 
 
 def _kinds(composer) -> list["_Kind"]:
@@ -114,6 +121,9 @@ class _Recurrence:
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
         return all(each.site in each.curves for each in self._lookups(phase))
+
+    def behind_prefixes(self) -> None:
+        """Return None: no prefixes were measured."""
 
     def batches(self) -> list[int]:
         """Return measured batch sizes of decodes: none, as `times` interpolates itself."""
@@ -154,6 +164,10 @@ class _Kind:
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured."""
         return self._site(phase) in self._curves(phase).get(1, {})
+
+    def behind_prefixes(self):
+        """Return chunks measured behind prefixes; None: there are none."""
+        return None
 
     def batches(self) -> list[int]:
         """Return the batch sizes of decodes that were measured with exactly these heads."""
@@ -262,7 +276,12 @@ class _Sparse(_Tabled):
         self._tables = {phase: SparseTables(self._database, each, self._kv_dtype)
                         for phase, each in self._parts.items()}
         self.name = self._tables["context"].name
-        self.prefix_note = DIFFERENCE if self.name == "csa" and self.is_measured("context") else ""
+        is_measured = self.name == "csa" and bool(self._tables["context"].curves("context"))
+        is_difference = is_measured and self.behind_prefixes() is None
+        self.prefix_note = DIFFERENCE if is_difference else ""
+
+    def behind_prefixes(self):
+        return self._tables["context"].behind_prefixes()
 
     def is_measured(self, phase: str) -> bool:
         """Return whether exactly these heads were measured, without scaling."""

@@ -36,10 +36,10 @@ def rests(database, table: str, phase: str, block: Block, light: Callable, **req
 
     Empty: not measured. light : batch size -> speed of light of a rest. required : values of columns.
     """
-    columns = database.columns(table, lambda each: _name_in(each, block) is not None)
+    columns = database.columns(table, lambda each: name_in(each, block) is not None)
     if columns is None:
         return {}
-    name, required = _name_in(columns, block), required | ({"step": 0.0} if phase == CONTEXT else {})
+    name, required = name_in(columns, block), required | ({"step": 0.0} if phase == CONTEXT else {})
     for gemm_type in FORMATS:
         measured = database.by_batch(columns, phase, ("num_heads",), model=name, gemm_type=gemm_type, **required)
         found = {}
@@ -85,10 +85,30 @@ def passes_light(database, of_heads: Callable[[int], SoftmaxAttention], element_
         seen = np.minimum(lengths, each.window) if each.window else lengths
         if phase == GENERATION:
             return np.maximum(seen * each.decode_flops / flops_per_ns, seen * each.kv_bytes / bytes_per_ns)
-        pairs = seen * (seen + 1) / 2 + (lengths - seen) * seen
-        return np.maximum(pairs * each.pair_flops / flops_per_ns, lengths * each.kv_bytes / bytes_per_ns)
+        return np.maximum(_pairs(each, lengths) * each.pair_flops / flops_per_ns,
+                          lengths * each.kv_bytes / bytes_per_ns)
     return light_ns
 
 
-def _name_in(columns: dict, block: Block) -> str | None:
+def behind_light(database, part: SoftmaxAttention, element_bytes: float) -> Callable:
+    """Return the speed of light of one prompt of s tokens behind p others.
+
+    light(s, p), in ns.
+    """
+    flops_per_ns, bytes_per_ns = database.flops_per_ns(PLAIN), database.bytes_per_ns
+
+    def light_ns(tokens, prefix):
+        return sum(np.maximum((_pairs(each, prefix + tokens) - _pairs(each, prefix)) * each.pair_flops / flops_per_ns,
+                              (np.minimum(prefix, each.window or np.inf) + tokens) * each.kv_bytes / bytes_per_ns)
+                   for each in part.passes(element_bytes))
+    return light_ns
+
+
+def _pairs(each: Pass, lengths):
+    seen = np.minimum(lengths, each.window) if each.window else lengths
+    return seen * (seen + 1) / 2 + (lengths - seen) * seen
+
+
+def name_in(columns: dict, block: Block) -> str | None:
+    """Return the name of a model in a table; None: its rows are of other models."""
     return next((name for name in block.names if (columns["model"] == name).any()), None)

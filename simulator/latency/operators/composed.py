@@ -26,11 +26,12 @@ from simulator.latency.operators.cache import digest_of
 from simulator.latency.operators.composition import IterationTables
 from simulator.latency.operators.curves import Times
 from simulator.latency.operators.files import find_tables
+from simulator.latency.operators.prefixes import Behind
 from simulator.latency.operators.profiles import profile_files
 from simulator.latency.table_cache import DAMAGE, cache_folder, damaged
 
 FOLDER = "composed"             # in the cache directory
-FORMAT = 2                      # of the files
+FORMAT = 3                      # of the files
 NUM_KEPT = 64                   # files, of 5 to 15 MB; the least recently used are deleted
 SOURCES = ("latency/operators", "latency/roofline", "domain", "core", "collective")     # folders of code in the digest
 PACKAGE = Path(__file__).parents[2]
@@ -171,6 +172,8 @@ def _record_of(reading: Reading, checked: dict) -> np.ndarray:
         arrays |= {f"{name}.ns": times.ns, f"{name}.origins": times.origins}
     if tables.unequal is not None:
         arrays["unequal"] = tables.unequal
+    if tables.behind is not None:
+        arrays |= {f"behind.{name}": values for name, values in tables.behind._asdict().items()}
     facts = checked | reading._asdict() | {
         "tables": {"state_sequence_ns": float(tables.state_sequence_ns), "state_token_ns": float(tables.state_token_ns),
                    "origins": tables.origins}}
@@ -218,6 +221,7 @@ def _reading_of(record: np.ndarray, facts: dict) -> Reading:
         tokens_ns=part("tokens_ns."), samples_ns=part("samples_ns."),
         tokens_origins=record["tokens_origins"][0], samples_origins=record["samples_origins"][0],
         **{name: Times(**part(f"{name}.")) for name in ("decode", "mixed", "prefill")},
-        unequal=record["unequal"][0] if "unequal" in record.dtype.names else None, **facts["tables"])
+        unequal=record["unequal"][0] if "unequal" in record.dtype.names else None,
+        behind=Behind(**part("behind.")) if part("behind.") else None, **facts["tables"])
     return Reading(tables, facts["sources"], facts["missing"], facts["notes"], facts["num_spikes"],
                    {what: tuple(counts) for what, counts in facts["cached"].items()})

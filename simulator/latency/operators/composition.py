@@ -31,6 +31,7 @@ from simulator.latency.operators.fused_norms import TABLE, largest_message
 from simulator.latency.operators.hyper_connections import stream_times
 from simulator.latency.operators.links import LEAST_BYTES, over_link
 from simulator.latency.operators.mixed_attention import mixed_table
+from simulator.latency.operators.prefixes import Behind
 from simulator.latency.operators.product_formats import fixes_scales, gemm_format, scales_tokens
 from simulator.latency.operators.products import with_fixed_scales
 from simulator.latency.operators.recurrences import WHOLE, has_convolution, is_measured
@@ -70,6 +71,7 @@ class IterationTables:
     origins: dict[str, str]                 # operator -> measured, interpolated, ...
     reading: Times | None = None            # as decode: context of few new tokens of a prompt; None: use decode
     unequal: np.ndarray | None = None       # see unequal_contexts.py; None: not measured
+    behind: Behind | None = None            # see prefixes.py; None: chunks are differences of prompts
 
 
 class Composer:
@@ -109,7 +111,7 @@ class Composer:
         self._add_once()
         self._add_handover()
         samples_ns, samples_origins = self._samples()
-        decode, prefill = decode_table(self), prefill_table(self)
+        decode, (prefill, behind) = decode_table(self), prefill_table(self)
         is_left_out = prices.MIXED_ATTENTION in self.parameters.without
         mixed = decode if is_left_out else mixed_table(self, decode, CONTEXT_NODES)
         state = self._state()
@@ -121,7 +123,8 @@ class Composer:
         return IterationTables(
             tokens_ns=self._tokens_ns, tokens_origins=self._tokens_origins, samples_ns=samples_ns,
             samples_origins=samples_origins, decode=decode, mixed=mixed, prefill=prefill,
-            state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins, unequal=shares_table(self))
+            state_sequence_ns=state[0], state_token_ns=state[1], origins=self.origins,
+            unequal=shares_table(self), behind=behind)
 
     # ---- layers
 

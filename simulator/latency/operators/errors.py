@@ -252,5 +252,6 @@ def varied(tables, errors: dict[str, OperatorError], factors: dict[str, tuple[fl
         samples_ns={name: of(name, ns) for name, ns in tables.samples_ns.items()},
         state_sequence_ns=tables.state_sequence_ns * state, state_token_ns=tables.state_token_ns * state,
         reading=Times(tables.decode.ns * prefill, tables.decode.origins),
+        behind=tables.behind and tables.behind._replace(whole=of("prefill_attention", tables.behind.whole)),
         **{field: Times(of(name, getattr(tables, field).ns), getattr(tables, field).origins)
            for field, name in attention.items()})

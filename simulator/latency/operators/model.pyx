@@ -6,6 +6,7 @@ after p_i others, an iteration takes
     tokens[T] + samples[S] + decode[n, c] + sum over chunks of max(prefill[q, s_i], prefill[q, p_i + s_i]
     - prefill[q, p_i], min(decode[q, p_i + s_i], prefill[q, p_i + s_i])) / q
 
+Layers of kinds that were measured behind prefixes take a measured share of the difference: prefixes.py.
 The last term applies only behind a prefix: few new tokens read the keys and values of all tokens before them, as
 decodes do, and no chunk takes less time than that. One new token is a decode. composition.py fills tokens and samples,
 for every T and S; attention.py the other tables. Between the columns of decode, contexts of a power of two, time is
@@ -148,6 +149,37 @@ cdef inline int log2_floor(int64_t value) noexcept nogil:
     return place
 
 
+cdef inline double along(const double[:, ::1] table, int row, double share, int64_t column) noexcept nogil:
+    """Return an entry of a table, interpolated at `share` between two rows."""
+    cdef double ns = table[row, column]
+    return ns + (table[row + 1, column] - ns) * share if share > 0.0 else ns
+
+
+cdef inline Py_ssize_t place_in(const double[::1] nodes, double value) noexcept nogil:
+    """Return the index of the last node at or below a value, but not of the last one."""
+    cdef Py_ssize_t low = 0, high = nodes.shape[0] - 1, middle
+    while high - low > 1:
+        middle = (low + high) // 2
+        if nodes[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+cdef inline double part_between(const double[::1] nodes, Py_ssize_t i, double value) noexcept nogil:
+    """Return the place of a value between two nodes, from 0 to 1."""
+    return min(max((value - nodes[i]) / (nodes[i + 1] - nodes[i]), 0.0), 1.0)
+
+
+cdef inline double blended(const double[:, :, ::1] table, int row, Py_ssize_t i, Py_ssize_t j, double down,
+                           double right) noexcept nogil:
+    """Return a value between four entries of a table."""
+    cdef double near = table[row, i, j] + (table[row, i, j + 1] - table[row, i, j]) * right
+    cdef double far = table[row, i + 1, j] + (table[row, i + 1, j + 1] - table[row, i + 1, j]) * right
+    return near + (far - near) * down
+
+
 @cython.final
 cdef class Operators(LatencyModel):
     """Measured times of kernels on current GPUs, composed into iterations."""
@@ -179,6 +211,10 @@ cdef class Operators(LatencyModel):
     # _mixed_ns: decodes beside prompts. _read_ns: context of a prompt's new tokens, read as for decodes.
     cdef const double[:, ::1] _decode_ns, _prefill_ns, _mixed_ns, _read_ns
     cdef const uint8_t[:, ::1] _decode_origins, _prefill_origins, _mixed_origins, _read_origins
+    cdef bint _has_behind                   # see prefixes.py; _behind_ns: a part of _prefill_ns
+    cdef const double[:, ::1] _behind_ns
+    cdef const double[:, :, ::1] _of_difference
+    cdef const double[::1] _prefixes, _chunks
     cdef const double[::1] _shares          # bounds of its last axis
     cdef const double[:, :, ::1] _unequal   # see unequal_contexts.py; only if it `prices_spread`
     cdef bint _is_unsplit                   # see roofline/laws.py, splits_no_prompts
@@ -274,6 +310,9 @@ cdef class Operators(LatencyModel):
         self._mixed_ns, self._mixed_origins = tables.mixed
         self._read_ns, self._read_origins = tables.reading or tables.decode
         self._prefill_ns, self._prefill_origins = tables.prefill
+        if tables.behind is not None:
+            self._has_behind = True
+            self._behind_ns, self._of_difference, self._prefixes, self._chunks = tables.behind
         self._state_sequence_ns, self._state_token_ns = tables.state_sequence_ns, tables.state_token_ns
         self._line.sequences = -1
         if tables.unequal is not None:
@@ -366,19 +405,46 @@ cdef class Operators(LatencyModel):
         return self._unequal[is_beside, row, place] * max(
             line.ns + line.slope * <double>(tokens - line.begin) - ns, 0.0)
 
+    cdef double _behind_of(self, int row, double share, int64_t tokens) noexcept nogil:
+        """Return the part of `_prompts_of` of layers that were measured behind prefixes."""
+        cdef int64_t last = self._behind_ns.shape[1] - 1
+        cdef double ns = along(self._behind_ns, row, share, min(tokens, last))
+        return ns * (<double>tokens / last) * (<double>tokens / last) if tokens > last else ns
+
+    cdef double _share_behind(self, int row, double share, const Chunk* chunk) noexcept nogil:
+        """Return the measured share of the difference, linear between prefixes and chunks; held beyond them."""
+        cdef Py_ssize_t i = place_in(self._prefixes, chunk.context_tokens), j = place_in(self._chunks, chunk.tokens)
+        cdef double down = part_between(self._prefixes, i, chunk.context_tokens)
+        cdef double right = part_between(self._chunks, j, chunk.tokens)
+        cdef double found = blended(self._of_difference, row, i, j, down, right)
+        if share > 0.0:
+            found += (blended(self._of_difference, row + 1, i, j, down, right) - found) * share
+        return found
+
     cdef double _prompts_of(self, int row, double share, int64_t tokens, Origin* origin) noexcept nogil:
         """Return the attention of prompts of `tokens` tokens, interpolated at `share` between two rows."""
         cdef int64_t last = self._prefill_ns.shape[1] - 1
         cdef int64_t column = min(tokens, last)
-        cdef double ns = self._prefill_ns[row, column]
+        cdef double ns = along(self._prefill_ns, row, share, column)
         origin[0] = max(origin[0], <Origin>self._prefill_origins[row, column])
         if share > 0.0:
-            ns += (self._prefill_ns[row + 1, column] - ns) * share
             origin[0] = max(origin[0], max(<Origin>self._prefill_origins[row + 1, column], INTERPOLATED))
         if tokens > last:
             origin[0] = max(origin[0], EXTRAPOLATED)
             ns *= (<double>tokens / last) * (<double>tokens / last)
         return ns
+
+    cdef double _behind_prefix(self, int row, double share, const Chunk* chunk, double own, double whole,
+                               Origin* origin) noexcept nogil:
+        """Return the attention of chunks behind a prefix, `own` without it, `whole` with it as one prompt."""
+        cdef int64_t before = chunk.context_tokens
+        cdef double difference = whole - self._prompts_of(row, share, before, origin), measured, growth
+        if not self._has_behind:
+            return max(own, difference)
+        measured = self._behind_of(row, share, chunk.tokens)
+        growth = self._behind_of(row, share, before + chunk.tokens) - self._behind_of(row, share, before)
+        difference -= growth
+        return max(own - measured, difference) + self._share_behind(row, share, chunk) * max(measured, growth)
 
     cdef double _reading_ns(self, int64_t prompts, const Chunk* chunk, Origin* origin) noexcept nogil:
         """Return the attention of `prompts` decodes, each with the context of a chunk."""
@@ -401,9 +467,9 @@ cdef class Operators(LatencyModel):
             ns = self._prompts_of(row, share, chunk.tokens, origin)
             if chunk.context_tokens:
                 whole = self._prompts_of(row, share, <int64_t>chunk.context_tokens + chunk.tokens, origin)
-                ns = max(ns, whole - self._prompts_of(row, share, chunk.context_tokens, origin))
+                ns = self._behind_prefix(row, share, chunk, ns, whole, origin)
                 ns = max(ns, min(whole, self._reading_ns(shape.num_chunks, chunk, origin)))
-                origin[0] = max(origin[0], INTERPOLATED)        # the cost of a prefix was not measured
+                origin[0] = max(origin[0], INTERPOLATED)        # the cost of this prefix was not measured
             total += ns / in_all
         if prompts > in_row and row == last_row:
             origin[0] = max(origin[0], EXTRAPOLATED)

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from simulator.domain.layers.csa_hca import CompressedAttention
 from simulator.domain.layers.indexer import Indexer
 from simulator.domain.layers.msa import BlockSparseAttention
-from simulator.latency.operators.blocks import CONTEXT, GENERATION, Block, passes_light, rests
+from simulator.latency.operators.blocks import CONTEXT, GENERATION, Block, behind_light, passes_light, rests
 from simulator.latency.operators.curves import INTERPOLATED, Curve, Times, at_site
+from simulator.latency.operators.prefixes import Chunks, prefix_curves
 from simulator.latency.operators.rows import default
 
 HCA_RATIO = 128
@@ -104,6 +105,24 @@ class SparseTables:
         own = self._own_light(phase, batch)
         shortest_ns = min((curve.ns[0] for curve in self.curves(phase).get(batch, {}).values()), default=0.0)
         return lambda site, lengths: shortest_ns + own(site, lengths)
+
+    def behind_prefixes(self) -> Chunks | None:
+        """Return chunks of prompts measured behind prefixes.
+
+        None: there are none with these heads.
+        Tables of MiniMax's attention have one prefix, of 128 tokens.
+        """
+        if self.is_scaled or not self.curves(CONTEXT):
+            return None
+        heads = self._part.num_heads
+        curves = prefix_curves(self._database, self.table(CONTEXT), self._block, heads, self._kv_dtype)
+        light = behind_light(self._database, self._block.of_heads(heads), self._element_bytes)
+        return Chunks(curves, lambda batch, lengths: self.times(CONTEXT, self._batch(batch), lengths).ns * (
+            batch / self._batch(batch)), light) if curves else None
+
+    def _batch(self, batch: int) -> int:
+        """Return the largest measured batch size of prompts up to a power of two."""
+        return next(size for size in (batch >> i for i in range(batch.bit_length())) if size in self.curves(CONTEXT))
 
     def _read(self, phase: str) -> dict[int, dict]:
         if not self._is_sound():

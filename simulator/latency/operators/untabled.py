@@ -102,6 +102,9 @@ class Untabled:
         """Return False."""
         return False
 
+    def behind_prefixes(self) -> None:
+        """Return None: no prefixes were measured."""
+
     def batches(self) -> list[int]:
         """Return measured batch sizes of decodes: none."""
         return []

@@ -1,5 +1,5 @@
 """Speculative decoding: the drafter works after the target model, in the same iteration."""
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.domain.batch cimport BatchShape
@@ -13,7 +13,8 @@ cdef class Drafter(EngineOverhead):
 
     A draft model first computes all tokens of the batch, so that its own KV is complete, and then one token of each
     sequence per further draft, one after the other. A draft head of the target reads the target's hidden state of the
-    previous token; a separate draft model also reads the last sampled token.
+    previous token; a separate draft model also reads the last sampled token. Where one pass makes all drafts, it
+    computes a mask for each further one besides (`one_pass_rows`), and the head reads a row for each draft.
 
     Parameters
     ----------
@@ -36,6 +37,7 @@ cdef class Drafter(EngineOverhead):
     cdef int32_t _drafts
     cdef public bint skips              # nothing is drafted in an iteration behind which no drafts can be verified
     cdef public bint is_whole           # each draft computes all tokens of the batch, not the first one alone
+    cdef public int32_t one_pass_rows   # of a sequence in the only pass, beside the batch; 0: a pass for each draft
     cdef double _share, _forward_ns, _sequence_ns
     cdef list _notes
 
@@ -60,7 +62,8 @@ cdef class Drafter(EngineOverhead):
                       - self.model.predict(prefill, decode, tokens_per_decode))
 
     cdef double _drafting_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * self._drafts
+        cdef int32_t passes = 1 if self.one_pass_rows > 0 else self._drafts
+        cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * passes
         if self.skips and (shape.num_samples == 0 or shape.wastes_drafts):
             return 0.0
         if self._drafter is not None:
@@ -86,8 +89,14 @@ cdef class Drafter(EngineOverhead):
         if is_separate:                 # for chunks, of many tokens, the additional token is neglected
             pass_of.decode_tokens += shape.num_decodes
             pass_of.context_tokens += shape.num_decodes
+        if self.one_pass_rows > 0:      # masks; those of chunks are neglected, too
+            pass_of.decode_tokens += <int64_t>self.one_pass_rows * shape.num_decodes
+            pass_of.context_tokens += <int64_t>self.one_pass_rows * shape.num_decodes
+            pass_of.num_samples *= self._drafts
         ns = model.batch_ns(&pass_of)
-        if self.is_whole:
+        if self.one_pass_rows > 0:
+            pass
+        elif self.is_whole:
             ns *= self._drafts
         elif self._drafts > 1:
             # after a prompt the drafter reads the context of the sequence, as for a decoding sequence

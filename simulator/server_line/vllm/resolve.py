@@ -144,9 +144,10 @@ def _resolve_rest(work: Work, checkpoint: Checkpoint, drafts: int) -> None:
     work.set("kernel.enable_flashinfer_autotune",
              work.get("optimization.optimization_level") != "O0" if tuned is None else tuned)
     if rules_of(work.question.version).has_lookahead:
-        ahead = 1 if drafts and work.get("speculative.method") in ("eagle", "eagle3", "mtp") and (
+        reach = drafts if checkpoint.num_mtp_layers > 1 and work.get("speculative.method") == "mtp" else 1
+        ahead = reach if drafts and work.get("speculative.method") in ("eagle", "eagle3", "mtp") and (
             work.get("cache.enable_prefix_caching") and "kv_transfer" not in work.values) else 0
-        work.set("num_hash_lookahead_tokens", ahead, "engine", "drafts read one token ahead of a cached block")
+        work.set("num_hash_lookahead_tokens", ahead, "engine", "drafts read tokens ahead of a cached block")
     _resolve_front(work)
 
 

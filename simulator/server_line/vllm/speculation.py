@@ -1,6 +1,7 @@
 """vLLM's drafts. Sources: vLLM 0.32.0 and 0.33.0, vllm/config/speculative.py, vllm/engine/arg_utils.py."""
 from typing import Any
 
+from simulator.domain.drafter_memory import why_not_loaded
 from simulator.errors import InputErrors
 from simulator.server_line.facts.answers import Refused, Work
 from simulator.server_line.facts.checkpoints import Checkpoint
@@ -97,6 +98,8 @@ def _found(method: str, model: str, checkpoint: Checkpoint) -> str:
         return named
     if method == "mtp" and checkpoint.num_mtp_layers == 0:
         raise Refused("config", "unsupported drafts", "Unsupported speculative method: the model has no MTP layers")
+    if method == "mtp" and (why := why_not_loaded(checkpoint.architecture)):
+        raise Refused("config", "unsupported drafts", f"Unsupported speculative method: {why}")
     return method
 
 

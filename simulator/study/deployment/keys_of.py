@@ -199,12 +199,17 @@ def _say_drafts(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
     flags = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
     if drafts is None:
         return
-    if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"):
-        keyed.left.update({flag: f"drafts by {drafts['method']}" for flag in flags if flag in answer.given})
+    if drafts["method"] not in ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix") or (
+            drafts["parallel_drafting"] and drafts["method"] not in ("draft_model", "eagle", "eagle3")):
+        alike = " in one pass" if drafts["parallel_drafting"] and drafts["method"] == "mtp" else ""
+        keyed.left.update({flag: f"drafts by {drafts['method']}{alike}" for flag in flags if flag in answer.given})
         return
     keyed.keys["engine.speculative.method"] = (drafts["method"], "given: --speculative-config")
     keyed.keys["engine.speculative.num_tokens"] = (drafts["num_speculative_tokens"], "given: --speculative-config")
-    if drafts["method"] in ("ngram", "suffix"):
+    if drafts["parallel_drafting"]:
+        keyed.keys["engine.speculative.parallel_drafting"] = (True, "given: --speculative-config")
+        keyed.keys["engine.speculative.acceptance.mean_length"] = (1.0, "not known: depends on drafter and texts")
+    elif drafts["method"] in ("ngram", "suffix"):
         keyed.keys["engine.speculative.drafter_per_sequence_us"] = (0.0, "not known: host time of the look-up")
         keyed.keys["engine.speculative.acceptance.mean_length"] = (1.0, "not known: depends on the texts")
     elif (measured := published(checkpoint.model or "", drafts["method"], str(drafts["model"]))) is not None:
