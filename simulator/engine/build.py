@@ -12,6 +12,7 @@ from simulator.domain.acceptance import Acceptance
 from simulator.engine.accepting import grammar_drafts_of, new_acceptance
 from simulator.engine.cluster import Cluster
 from simulator.engine.fleet.fleet import Fleet
+from simulator.engine.fleet.live_outputs import LiveOutputs
 from simulator.engine.fleet.live_view import LiveView
 from simulator.engine.gateway.gateway import Gateway
 from simulator.engine.operations.base import Operation
@@ -51,6 +52,7 @@ class Shared(msgspec.Struct, frozen=True):
     encoded_tokens : int64 (requests,), embeddings that encoders compute for each, prefill legs, too; None: there are
         no encoders.
     transfers : structured array (requests,), `records.TRANSFER`; None: no KV transfer.
+    outputs : LiveOutputs, output tokens of requests for policies that count them.
     stores : {name: Level}, stores of KV that several replicas share, added as tiers are built.
     """
 
@@ -68,6 +70,7 @@ class Shared(msgspec.Struct, frozen=True):
     tier_use: np.ndarray | None
     encoded_tokens: np.ndarray | None
     transfers: np.ndarray | None
+    outputs: LiveOutputs
     stores: dict
 
 
@@ -121,12 +124,14 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.split else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
-        transfers=plan.split and plan.split.new_transfers(len(workload)), stores={})
+        transfers=plan.split and plan.split.new_transfers(len(workload)),
+        outputs=LiveOutputs(legs.requests, departures), stores={})
     _prepare(hooks.recorder, plan, len(legs))
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
         hosts += [pool.host] * pool.places
+    shared.outputs.attach(replicas)
     fleet = Fleet(replicas, hosts, legs, shared)
     _open_front_ends(fleet, plan)
     gateways = [_gateway(index, model, fleet, plan, shared, plan.front_of(model))
@@ -139,7 +144,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
                or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
-        is_watched = coupled or operations or plan.tracer or hooks.observer
+        is_watched = coupled or operations or plan.tracer or hooks.observer or shared.outputs.is_wanted
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
     if plan.split or not source.is_fixed:
@@ -311,7 +316,7 @@ def _gateway(index: int, model: str | None, fleet: Fleet, plan: ClusterPlan, sha
     context = RoutingContext(view, shared.workload, shared.content, view.block_size, plan.seed,
                              _stream(index, model, plan), front.scorers, prefill_legs=legs, filters=front.filters,
                              pools=tuple(PoolLabel(pool.name, pool.context_range) for pool in plan.pools),
-                             classes=front.classes, quotas=front.quotas)
+                             classes=front.classes, quotas=front.quotas, outputs=shared.outputs)
     reports = None
     if router is None:
         router, reports = router_of(entries, context, fleet, plan, front)

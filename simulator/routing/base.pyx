@@ -39,6 +39,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     classes : SLO classes by name; None: unknown.
     prefill_legs : structured array (requests,), `records.REQUEST`, state of prefill legs, for the router that sends
         them; None: whole requests are sent, or decode legs.
+    outputs : simulator.signals.output_counts.OutputCounts of the workload; None: those of its records.
     quotas : simulator.routing.parts.quotas.Quota of each pool, for routers with `reads_quotas`; empty: none is given.
     """
 
@@ -51,6 +52,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers: tuple = ()
     draws: Draws | None = None
     prefill_legs: Any = None
+    outputs: Any = None
     quotas: tuple = ()
     filters: tuple = ()
     pools: tuple = ()

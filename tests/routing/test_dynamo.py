@@ -4,7 +4,9 @@ from random import Random
 
 import pytest
 
+import simulator
 from routing.faces import router_of, tell, workload
+from simulator import registry
 from simulator.routing.parts.kv_account import KvAccount
 from simulator.testing.views import context_of, view_of
 from support.cached_view import CachedView
@@ -199,3 +201,107 @@ def test_the_cost_counts_predicted_tokens_only():
 def test_a_prefill_load_model_needs_an_account(keys):
     with pytest.raises(ValueError, match='prefill_load_model: expected "none"'):
         router_with(prefill_load_model="line", **keys)
+
+
+def output_router(expected=-1, **parameters):
+    """Return the router, its requests and its only replica, which has three requests; 0 and 2 share 4 blocks."""
+    requests = workload([[("a", 64)], 64, [("a", 64)]], expected_tokens=expected)
+    view = CachedView(1)
+    view.blocks = [0]
+    tell(view, num_blocks=100, block_size=16, max_batched_tokens=100)
+    router = router_of("dynamo", view, requests, output_blocks=True, **parameters)
+    for row in (0, 1):
+        router.note_sent(row, 0, 0)
+
+    def blocks(*outputs):
+        requests.requests["output_tokens"][:len(outputs)] = outputs
+        router.scores(2, 0)
+        router.account.check()
+        return router.account.loads()[0][1]
+
+    return router, blocks
+
+
+def test_each_whole_block_of_outputs_counts_as_one():
+    router, blocks = output_router()
+
+    assert [blocks(15, 0), blocks(16, 15), blocks(33, 47)] == [8, 9, 8 + 2 + 2]
+    router.note_left(0, 0, 0)
+    assert router.account.loads()[0][1] == 4 + 2
+
+
+def test_blocks_of_a_request_that_nears_its_predicted_end_weigh_less():
+    # 1 - 16/64: 5 blocks weigh 0.75 each, together 3.75 beside the 4 of the other; 1 - 32/64: 6 weigh 3; then nothing
+    _, blocks = output_router(expected=[64, -1, -1])
+
+    assert [blocks(16, 0), blocks(32, 0), blocks(64, 0), blocks(200, 0)] == [8, 7, 4, 4]
+
+
+def test_blocks_that_another_request_has_keep_their_weight():
+    # Request 2 comes after 16 of 64 tokens: the 4 shared blocks keep 0.75 each. Later only its outputs change:
+    # 4 + 4 x 0.75 + 2 x 0.5 = 8. When request 0 has left, the shared blocks and those of request 1 are there.
+    router, blocks = output_router(expected=[64, -1, -1])
+    assert blocks(16, 0) == 8
+    router.note_sent(2, 0, 0)
+
+    assert blocks(32, 0) == 8
+    router.note_left(0, 0, 0)
+    assert router.account.loads()[0][1] == 7
+
+
+def test_reports_of_replicas_have_output_blocks_already():
+    with pytest.raises(ValueError, match="output_blocks: expected false with load"):
+        output_router(load="replicas")
+
+
+def test_prefill_replicas_have_no_outputs():
+    requests = workload([64])
+    context = context_of(view_of(1), requests, prefill_legs=requests.requests)
+    kind = registry.load("router", "dynamo")
+    router = kind(kind.Parameters(output_blocks=True), context)
+    router.note_sent(0, 0, 0)
+    requests.requests["output_tokens"] = 64
+
+    router.scores(0, 0)
+    assert router.account.loads() == [(64, 4)]
+
+
+OUTPUTS = """
+cluster = {routing = {policy = "dynamo", output_blocks = true}}
+topology.replicas = 2
+output.decisions = 2
+[engine]
+max_num_seqs = 8
+max_num_batched_tokens = 128
+max_model_len = 500
+num_gpu_blocks = 400
+block_size = 16
+%s
+[latency]
+backend = "linear"
+base_us = 3000
+per_sequence_us = 100
+per_prefill_token_us = 20
+per_context_token_us = 0
+[workload]
+type = "synthetic"
+num_requests = 60
+arrival = {process = "poisson", rate_per_s = 40.0}
+prompt_tokens = {distribution = "uniform", min = 16, max = 80}
+output_tokens = {distribution = "uniform", min = 1, max = 200}
+"""
+DRAFTS = "speculative = {method = \"draft_model\", num_tokens = 3, drafter_share = 0.1, acceptance = {rates = [0.6]}}"
+
+
+@pytest.mark.parametrize("engine", [
+    "", "async_scheduling = true", "async_scheduling = false", "topology.pipeline_parallel = 2", DRAFTS])
+def test_outputs_are_those_of_the_instant_also_in_the_middle_of_a_run(tmp_path, engine):
+    top = [line for line in engine.splitlines() if line.startswith("topology")]
+    text = "\n".join(top) + OUTPUTS % ("" if top else engine)
+    (tmp_path / "outputs.toml").write_text(text)
+    fast, plain, without = (simulator.run(tmp_path / "outputs.toml", keys) for keys in (
+        {}, {"engine.fast_forward": False}, {"cluster.routing.output_blocks": False}))
+
+    assert fast.requests.tobytes() == plain.requests.tobytes()
+    assert fast.candidates["score"].tolist() == plain.candidates["score"].tolist()
+    assert fast.candidates["score"].tolist() != without.candidates["score"].tolist()

@@ -75,6 +75,7 @@ ROUTERS = {
     **of("router:dynamo", {
         "overlap_credit": acts(0.0, 1.0), **of_media("credit", (0.0, 10.0), routing(load="replicas")),
         "credit_decay": acts(0.0, 100.0, **SLOW), "load": acts("router", "replicas"),
+        "output_blocks": acts(False, True, engine__block_size=8, output__decisions=3, **SLOW),
         "prefill_load_model": acts("none", "line", **SLOW),
         "prefill_base_us": acts(0.0, 1e6, cluster__routing__prefill_load_model="line", **SLOW),
         "per_prefill_token_us": acts(0.0, 1e5, cluster__routing__prefill_load_model="line", **SLOW),

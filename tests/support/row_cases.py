@@ -69,6 +69,9 @@ CASES = (
     *(each | {"workload.client_retry": {"timeout_s": 5.0}} for each in (
         NIXL, ENCODES, {"cluster.programs.policy": "none"}, {"workload.load": {"grace_s": 1.0}},
         {"workload.cancel_at_deadline": False})),
+    NIXL | {"cluster.disaggregation.prefill": {"policy": "dynamo", "output_blocks": True}},
+    NIXL | {"cluster": {"routing": {"policy": "dynamo", "output_blocks": True},
+                        "disaggregation": {"decode": {"policy": "random"}}}},
     {"kv_transfer": {"protocol": "nixl"} | MOVES}, {"cluster.disaggregation.decider": "never"},
     {"cluster.routing.policy": "split_wise"},
     {"cluster.routing": LLUMNIX | {"infer_types": [{"infer_type": "decode", "selector": {"metrics": ["freeness"]}}]}},

@@ -75,6 +75,12 @@ def _whole_only(table: str) -> Conflict:
         "they learn from the ends of whole requests")
 
 
+def _routes_prompts(place: Place) -> bool:
+    """Return whether [cluster.routing] counts output blocks, and chooses replicas for prompts alone."""
+    return (getattr(place.cluster.routing.parameters, "output_blocks", False) and place.cluster.disaggregation is not None
+            and place.cluster.disaggregation.decode is not None)
+
+
 ROUTERS = ("cluster.routing", *(f"cluster.disaggregation.{leg}" for leg in LEGS))
 RULE = 'decode replicas admit by their scheduler\'s own rule; SGLang\'s is "sglang"'
 AT_DECODE = "a request is in the queue of its decode replica when its prompt is done"
@@ -145,6 +151,10 @@ OF_SCHEDULERS = (
 OF_ROUTING = (
     Conflict(used.KV_TRANSFER, without(has.ROLES), "nothing would be moved"),
     Conflict(used.DISAGGREGATION, without(has.ROLES), "there would be nothing to decide"),
+    *(Conflict(feature, has.ROLES, "prefill replicas generate no outputs") for feature in (
+        Feature("output blocks of prefill replicas", "cluster.disaggregation.prefill.output_blocks", False),
+        Feature("output blocks of a router for prompts", "cluster.routing.output_blocks", False,
+                value=_routes_prompts))),
     Conflict(used.PREFILL_FIRST, has.SPLIT_WISE, "it chooses both replicas when a request arrives"),
     Conflict(used.PREFILL_FIRST, Feature("deciders that look at decode replicas", "cluster.disaggregation.decider",
                                          value=lambda place: (chosen := place.cluster.disaggregation) and getattr(

@@ -28,7 +28,7 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
     P: uncached prompt tokens of the requests there that have no first token yet, and all of this request; D: whole
-    blocks of the requests there, equal ones once, and of this request. credit = (overlap_credit x leading blocks of
+    blocks of the requests there, equal ones once, and of this request; with output_blocks also of their outputs. credit = (overlap_credit x leading blocks of
     the prompt in the KV cache of the replica + host_credit x further blocks in its host memory + disk_credit x further
     blocks there on disks of its own + shared_credit x blocks after the first part in stores that it shares) / (1 +
     credit_decay x (P - least P of any replica) / prompt tokens): content of [kv_tiers]. With a temperature T, a replica
@@ -56,6 +56,10 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "source of P and D: router: the requests that it sent, as in Dynamo; replicas: their reports of prompt tokens "
         "that wait or run, and of KV blocks in use"))] = "router"
     track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
+    output_blocks: Annotated[bool, Meta(description=(
+        "D counts a block for each block_size output tokens, which the router passes on; with a predicted output length "
+        "(expected_tokens) it and all blocks that no other request there has weigh 1 - generated / predicted "
+        "tokens"))] = False
     prefill_load_model: Annotated[Literal["none", "line"], Meta(description=(
         "line: of the oldest unfinished prefill of a replica only those tokens count in P that are not predicted to be "
         "done: the share 1 - time as the oldest / (prefill_base_us + per_prefill_token_us x its uncached tokens); a "
@@ -89,6 +93,9 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError('predicted_ttl_s: expected none with overlap = "approximate", found '
                              f"{self.predicted_ttl_s}: all known blocks are predictions there")
 
+        if self.output_blocks and self.load == "replicas":
+            raise ValueError('output_blocks: expected false with load = "replicas", found true: their reports of used '
+                             "blocks have output blocks")
         if self.prefill_load_model != "none" and (self.load == "replicas" or not self.track_prefill_tokens):
             raise ValueError('prefill_load_model: expected "none" with load = "replicas" or track_prefill_tokens = '
                              f'false, found "{self.prefill_load_model}": no account of prefills is kept')
@@ -155,6 +162,8 @@ cdef class Dynamo(PrefixRouter):
         self.view.wants_counts = True
         if parameters.load == "router":
             self.account = KvAccount(context, self._tracks_prefill, parameters.prices_us)
+            if parameters.output_blocks and context.prefill_legs is None:       # a prefill replica has no outputs
+                self._outputs = OutputBlocks(context, self.account.blocks)
         else:
             self.view.wants_blocks = True
         if not self._is_approximate:
@@ -272,6 +281,8 @@ cdef class Dynamo(PrefixRouter):
         self.view.look(now_ns)
         if self.account is not None:
             self.account.note_prefills(now_ns)
+        if self._outputs is not None:
+            self._outputs.note_all(now_ns)
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
             is_open = self.view.accounts[replica].is_routable and not self._is_busy(replica)
@@ -342,6 +353,9 @@ cdef class Dynamo(PrefixRouter):
         if self.account is not None:
             if row != self._row:
                 self._look_up(row, now_ns)
+            if self._outputs is not None:
+                self._outputs.note(replica, now_ns)
+                self._outputs.sent(row, replica)
             self.account.sent(row, replica,
                               self.requests[row].prompt_tokens - self._cached(replica) * self.index.block_size, now_ns)
         self._row = -1
@@ -371,4 +385,7 @@ cdef class Dynamo(PrefixRouter):
         return self._take_loads(now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._outputs is not None:
+            self._outputs.note(replica, now_ns)
+            self._outputs.left(row, replica)
         return 0 if self.account is None else self.account.left(row, replica, now_ns)
