@@ -43,6 +43,9 @@ cdef class HolderSets:
     # How many leading blocks of `hashes` without a gap each replica holds: [num_replicas].
     cdef int match(self, const uint64_t* hashes, int32_t num_blocks, int32_t* matched) noexcept nogil
 
+    # Write the replicas that hold a block to `found`, [num_replicas], in order, and return their number.
+    cdef int32_t list_holders(self, uint64_t hash, int32_t* found) noexcept nogil
+
     # The prompt's block `first` is held by `replica` alone; the replicas in _alive hold all blocks before it.
     cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
                           int32_t* matched) noexcept nogil

@@ -98,6 +98,22 @@ cdef class HolderSets:
                 return 0
         return 0
 
+    cdef int32_t list_holders(self, uint64_t hash, int32_t* found) noexcept nogil:
+        cdef int32_t holder = self._holder_of.get(hash), size = 0, k
+        cdef const uint64_t* words
+        cdef uint64_t left
+        if holder < self.num_replicas:
+            found[0] = holder
+            return holder >= 0
+        words = &self._words[<int64_t>(holder - self.num_replicas) * self.num_words]
+        for k in range(self.num_words):
+            left = words[k]
+            while left:
+                found[size] = 64 * k + lowest_bit(left)
+                left &= left - 1
+                size += 1
+        return size
+
     cdef int _match_alone(self, const uint64_t* hashes, int32_t num_blocks, int32_t first, int32_t replica,
                           int32_t* matched) noexcept nogil:
         cdef bint is_alive = self._alive[replica // 64] >> (replica % 64) & 1

@@ -7,7 +7,7 @@ import pytest
 from routing.faces import router_of, workload
 
 NUM_REPLICAS, NUM_ROWS = 37, 12
-FIELDS = {"waiting_prefill_tokens": 16, "running_prefill_tokens": 8, "used_blocks": 1, "in_flight": 1}
+FIELDS = {"waiting_prefill_tokens": 16, "running_prefill_tokens": 8, "used_blocks": 1, "in_flight": 1, "waiting": 1}
 REPORTED = {"load": "replicas"}
 ROUTERS = [("dynamo", REPORTED), ("dynamo", {"overlap": "approximate"} | REPORTED),
            ("dynamo", {"request_weight": 2.5} | REPORTED), ("dynamo", {"overlap_credit": 0.0} | REPORTED),
@@ -15,7 +15,15 @@ ROUTERS = [("dynamo", REPORTED), ("dynamo", {"overlap": "approximate"} | REPORTE
            ("dynamo", {"prefill_weight": 0.3} | REPORTED), ("dynamo", {}), ("dynamo", {"overlap": "approximate"}),
            ("dynamo", {"request_weight": 2.5, "credit_decay": 1.0}),
            ("dynamo", {"active_prefill_tokens_threshold": 250.0}), ("kvaware", {"threshold_tokens": 130}),
-           ("kvaware", {"threshold_tokens": 0, "rate_window_s": 2.0})]
+           ("kvaware", {"threshold_tokens": 0, "rate_window_s": 2.0}), ("weighted", {}),
+           ("weighted", {"profile": "llm-d"}), ("weighted", {"profile": "blis-0.7.1", "ties": "number"})]
+AFFINITY, QUEUE = ("prefix-affinity", 3.0, {"length_weight": 0.5}), ("queue-depth", 1.0, {})
+LOAD = ("load-aware", 1.0, {})
+CACHE = ("precise-prefix-cache", 1.0, {"if_equal": "half_if_none"})
+TOO_LIGHT = ("prefix-affinity", 1e-18, {"capacity_blocks": 9})          # sums with and without it are equal
+ROUTERS += [("weighted", {"scorers": scorers}) for scorers in (
+    [QUEUE], [LOAD, AFFINITY, QUEUE], [QUEUE, TOO_LIGHT], [TOO_LIGHT, LOAD], [CACHE, ("active-requests", 1.0, {})],
+    [QUEUE, CACHE, AFFINITY], [("endpoint-attribute", 1.0, {}), CACHE])]
 
 
 def expected_choice(scores, word):
@@ -43,7 +51,7 @@ def test_the_choice_is_one_of_the_highest_scores(filled_view, name, keys, seed):
     cached = {(int(rng.integers(NUM_REPLICAS)), row): int(rng.integers(1, 9))
               for row in range(NUM_ROWS) for _ in range(6)}
     view = filled_view(NUM_REPLICAS, cached)
-    view.state_array["block_size"] = 16
+    view.state_array["block_size"], view.state_array["num_blocks"] = 16, 40
     requests = workload([[("shared", 16 * (row % 4 + 1)), ("", 64)] for row in range(NUM_ROWS)])
     router = router_of(name, view, requests, draws=[word], **keys)
     for step in range(150):
@@ -52,10 +60,12 @@ def test_the_choice_is_one_of_the_highest_scores(filled_view, name, keys, seed):
             view.account_array["is_routable"] = False
             view.touch()
         row, now_ns = int(rng.integers(NUM_ROWS)), step * 10**8
-        scores = router.scores(row, now_ns).tolist()
+        asks_first = step % 2 == 0
+        scores = router.scores(row, now_ns) if asks_first else None
 
         choice = router.choose_replica(row, now_ns)
 
-        assert choice == expected_choice(scores, word)
+        scores = scores if asks_first else router.scores(row, now_ns)
+        assert choice == expected_choice(scores.tolist(), 0 if keys.get("ties") == "number" else word)
         if choice >= 0:
             router.note_sent(row, choice, now_ns)

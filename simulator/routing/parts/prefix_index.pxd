@@ -66,6 +66,9 @@ cdef class PrefixIndex:
     # Count the leading blocks of a prompt that each replica holds, [num_replicas]; return the largest count.
     cdef int32_t match(self, int32_t row, int32_t* matched) except -1 nogil
 
+    # The same, and write the replicas that hold any to `found`, [num_replicas], in order; return their number.
+    cdef int32_t match_some(self, int32_t row, int32_t* matched, int32_t* found) except -1 nogil
+
     # A prompt was sent to a replica: its blocks are the latest there, in their order.
     cdef int touch(self, int32_t row, int32_t replica) except -1 nogil
 

@@ -68,6 +68,17 @@ cdef class PrefixIndex:
             best = max(best, matched[i])
         return best
 
+    cdef int32_t match_some(self, int32_t row, int32_t* matched, int32_t* found) except -1 nogil:
+        cdef int32_t num_hashes, count, i
+        self._read(row)
+        num_hashes = self._public + (self._private > 0)
+        self._holders.match(self._hashes, num_hashes, matched)
+        count = self._holders.list_holders(self._hashes[0], found) if num_hashes > 0 else 0
+        for i in range(count):
+            if matched[found[i]] > self._public:
+                matched[found[i]] = self._public + self._private
+        return count
+
     cdef int touch(self, int32_t row, int32_t replica) except -1 nogil:
         cdef IndexList* lru = &self._lru[replica]
         cdef int32_t i = 0, first, last, after

@@ -1,5 +1,5 @@
 """`weighted`: the replica with the best weighted sum of scores."""
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from simulator.routing.base cimport Router
 from simulator.routing.filters.base cimport Filter
+from simulator.routing.parts.best_sums cimport BestSums
 from simulator.routing.parts.pick cimport first_highest, pick_highest, pick_in_proportion
 from simulator.routing.scoring.base cimport Scorer
 
@@ -69,6 +70,18 @@ cdef int32_t keep_some(Filter chosen, int32_t row, int32_t* candidates, int32_t 
     return num_kept
 
 
+cdef inline double weighable(double score) noexcept nogil:
+    """Return a score within 0 .. 1; of NaN: 0."""
+    cdef double value = score if score > 0.0 else 0.0
+    return value if value < 1.0 else 1.0
+
+
+cdef inline void add_weighted(double* sums, const double* scores, double weight, int32_t count) noexcept nogil:
+    cdef int32_t i
+    for i in range(count):
+        sums[i] += weight * weighable(scores[i])
+
+
 cdef struct Part:               # one scorer of the sum
     void* scorer                # borrowed
     double weight
@@ -97,6 +110,13 @@ cdef class Weighted(Router):
     cdef int32_t* _candidates   # [replica]
     cdef int8_t* _kept          # [replica] for scorers
     cdef bint _has_changed      # replicas, since the scorers that depend on them were called
+    # Where at most one scorer depends on requests, and lists the replicas that it prefers: the sums of the others.
+    cdef bint _keeps_sums
+    cdef int32_t _listing       # the part of that scorer; -1: none
+    cdef int32_t* _listed       # [replica]
+    cdef void* _sums[2]         # BestSums, borrowed: where that scorer gives 0; where it gives another score
+    cdef double[2] _rests       # the scores by that scorer with which they were made; NaN: they are to be made
+    cdef object _kept_sums
 
     def __cinit__(self, parameters, context):
         self._start = <double*>calloc(self.num_replicas, sizeof(double))
@@ -105,10 +125,10 @@ cdef class Weighted(Router):
         self._candidates = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         self._kept = <int8_t*>calloc(self.num_replicas, sizeof(int8_t))
         self._filters = <void**>calloc(len(context.filters) + 1, sizeof(void*))
+        self._listed = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))
         if (self._start == NULL or self._totals == NULL or self._eligible == NULL or self._candidates == NULL
-                or self._kept == NULL or self._filters == NULL):
+                or self._kept == NULL or self._filters == NULL or self._listed == NULL):
             raise MemoryError()
-        self.scored = self._totals          # scorers in Python may draw, or count their calls
 
     def __init__(self, parameters, context):
         cdef Scorer scorer
@@ -130,6 +150,16 @@ cdef class Weighted(Router):
         for i in range(self._num_parts):
             scorer = self.scorers[i]
             self._parts[i] = Part(<void*>scorer, chosen[i][1] / total, scorer.is_per_request, False)
+        per_request = [k for k, scorer in enumerate(self.scorers) if scorer.is_per_request]
+        self._listing = per_request[0] if per_request else -1
+        self._keeps_sums = self._picker == MAX_SCORE and not self.filters and (
+            not per_request or len(per_request) == 1 and self.scorers[per_request[0]].lists_some)
+        if self._keeps_sums:
+            self._kept_sums = [BestSums(self.num_replicas) for _ in range(2)]
+            for i in range(2):
+                self._sums[i], self._rests[i] = <void*>self._kept_sums[i], NAN
+        else:
+            self.scored = self._totals      # scorers in Python may draw, or count their calls
         self.reads_state = self.has_scores = self.view.wants_in_flight = True
 
     @staticmethod
@@ -145,8 +175,14 @@ cdef class Weighted(Router):
         free(self._candidates)
         free(self._kept)
         free(self._filters)
+        free(self._listed)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
+        cdef int32_t chosen
+        if self._keeps_sums:
+            chosen = self._route_by_sums(row, now_ns)
+            if chosen >= -1:
+                return chosen
         self.score(row, now_ns, self._totals)
         if self._picker == MAX_SCORE:
             if self._draws_ties:
@@ -156,11 +192,88 @@ cdef class Weighted(Router):
             return pick_highest(self._eligible if self._num_filters else self._start, self.num_replicas, self.draws)
         return pick_in_proportion(self._totals, self.num_replicas, self.draws)
 
+    cdef int32_t _route_by_sums(self, int32_t row, int64_t now_ns) except -3 nogil:
+        """Pick among the replicas that the scorer of requests lists and the best of the others; -1: all are closed.
+
+        -2: it does not list them this time; then all have to be compared.
+        """
+        cdef double rest = 0.0, best = -INFINITY, greatest
+        cdef int32_t num_listed = 0, chosen, i
+        cdef void* sums
+        self._refresh(now_ns)
+        if self._listing >= 0:
+            num_listed = (<Scorer>self._parts[self._listing].scorer).rate_some(row, now_ns, self._listed, &rest)
+            if num_listed < 0:
+                return -2
+        sums = self._sums_with(rest)
+        greatest = (<BestSums>sums).greatest()
+        for i in range(num_listed):
+            self._totals[i] = self._sum_of(
+                self._listed[i], (<Scorer>self._parts[self._listing].scorer).values[self._listed[i]])
+            best = self._totals[i] if self._totals[i] > best else best
+        if best > greatest:
+            return self._listed[pick_highest(self._totals, num_listed, self.draws) if self._draws_ties
+                                else first_highest(self._totals, num_listed)]
+        if best < greatest:         # listed replicas have no lower sums than with the score of the rest
+            return self._pick_of(sums)
+        for i in range(num_listed):
+            (<BestSums>sums).set(self._listed[i], self._totals[i])
+        chosen = self._pick_of(sums)
+        for i in range(num_listed):
+            (<BestSums>sums).set(self._listed[i], self._sum_of(self._listed[i], rest))
+        return chosen
+
+    cdef inline int32_t _pick_of(self, void* sums) noexcept nogil:
+        return (<BestSums>sums).pick(self.draws) if self._draws_ties else (<BestSums>sums).first()
+
+    cdef inline double _sum_of(self, int32_t replica, double listed) noexcept nogil:
+        """Return the sum of a replica, as `score` adds it up; `listed`: its score by the scorer of requests."""
+        cdef double total = self._start[replica]
+        cdef int32_t k
+        for k in range(self._num_parts):
+            if k == self._listing:
+                total += self._parts[k].weight * weighable(listed)
+            elif not self._parts[k].is_zero:
+                total += self._parts[k].weight * weighable((<Scorer>self._parts[k].scorer).values[replica])
+        return total
+
+    cdef void* _sums_with(self, double rest) noexcept nogil:
+        """Return the sums of all replicas where the scorer of requests gives them this score."""
+        cdef int32_t which = rest != 0.0, i, k
+        cdef double* sums = (<BestSums>self._sums[which]).values
+        if self._rests[which] == rest:
+            return self._sums[which]
+        memcpy(sums, self._start, self.num_replicas * sizeof(double))
+        for k in range(self._num_parts):
+            if k == self._listing:
+                for i in range(self.num_replicas):
+                    sums[i] += self._parts[k].weight * weighable(rest)
+            elif not self._parts[k].is_zero:
+                add_weighted(sums, (<Scorer>self._parts[k].scorer).values, self._parts[k].weight, self.num_replicas)
+        (<BestSums>self._sums[which]).note_all()
+        self._rests[which] = rest
+        return self._sums[which]
+
+    cdef int _rate_replicas(self, int64_t now_ns) except -1 nogil:
+        """Call the scorers that depend on replicas alone, and update the sums of the changed replicas."""
+        cdef bint has_rewritten = False, is_zero
+        cdef int32_t i, k
+        for k in range(self._num_parts):
+            if k != self._listing:
+                is_zero = (<Scorer>self._parts[k].scorer).rate(0, now_ns) == 0
+                has_rewritten |= (<Scorer>self._parts[k].scorer).has_rewritten or is_zero != self._parts[k].is_zero
+                self._parts[k].is_zero = is_zero
+        for k in range(2):
+            if has_rewritten:
+                self._rests[k] = NAN
+            for i in range(self.view.num_changed if self._rests[k] == self._rests[k] else 0):
+                (<BestSums>self._sums[k]).set(
+                    self.view.changed[i], self._sum_of(self.view.changed[i], self._rests[k]))
+        return 0
+
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef Part* part
-        cdef double* values
-        cdef double weight, value
-        cdef int32_t i, k
+        cdef int32_t k
         self._refresh(now_ns)
         if self._num_filters:
             self._filter(row, now_ns)
@@ -171,10 +284,7 @@ cdef class Weighted(Router):
                 part.is_zero = (<Scorer>part.scorer).rate(row, now_ns) == 0
             if part.is_zero:
                 continue
-            values, weight = (<Scorer>part.scorer).values, part.weight
-            for i in range(self.num_replicas):
-                value = values[i] if values[i] > 0.0 else 0.0           # NaN becomes 0
-                scores[i] += weight * (value if value < 1.0 else 1.0)
+            add_weighted(scores, (<Scorer>part.scorer).values, part.weight, self.num_replicas)
         self._has_changed = False
         return 0
 
@@ -215,8 +325,11 @@ cdef class Weighted(Router):
             self._start[replica] = 0.0 if is_open else -INFINITY
             for k in range(self._num_parts):
                 (<Scorer>self._parts[k].scorer).note(replica, is_open)
+        if self._keeps_sums:
+            self._rate_replicas(now_ns)
+        else:
+            self._has_changed = True
         self.view.forget_changes()
-        self._has_changed = True
         return 0
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:

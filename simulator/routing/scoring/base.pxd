@@ -15,6 +15,9 @@ cdef class Scorer:
     cdef readonly int32_t num_replicas
     cdef readonly bint is_per_request   # scores depend on the request; otherwise on the replicas alone, and change only
                                         # when they do. Set in __init__
+    cdef bint has_rewritten             # `rate` may have changed scores of replicas that were not noted since the last
+                                        # call; stays true unless a scorer knows better
+    cdef readonly bint lists_some       # `rate_some` works. Set in __init__
     cdef double* values                 # [num_replicas] the scores; of closed replicas: anything
     cdef const int8_t* kept             # [num_replicas] the filters before the scorers kept it; NULL: they kept all
     cdef const Request* requests        # [row] of the workload, borrowed, like demands
@@ -29,6 +32,11 @@ cdef class Scorer:
     # Without is_per_request, called only after something changed or where filters may keep others than before, and of
     # no request in particular.
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil
+
+    # Update `values` of the replicas with another score than all others, which have a lower one, written to `rest`.
+    # `listed`, [num_replicas]: these replicas in ascending order. Returns their number; -1: use `rate`, now.
+    # Called without `kept`.
+    cdef int32_t rate_some(self, int32_t row, int64_t now_ns, int32_t* listed, double* rest) except -2 nogil
 
     # Whether a replica is a candidate: scores that compare replicas compare candidates alone.
     cdef inline bint takes_part(self, int32_t replica) noexcept nogil:

@@ -8,6 +8,7 @@ class Scorer:
     view: Any                           # View
     num_replicas: int
     is_per_request: bool
+    lists_some: bool
     tier_keys: tuple[str, ...]
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...

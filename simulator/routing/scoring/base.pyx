@@ -31,7 +31,7 @@ cdef class Scorer:
         self._owners = context.workload
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]
-        self.content = context.content
+        self.content, self.has_rewritten = context.content, True
         self.values = <double*>calloc(self.num_replicas, sizeof(double))
         if self.values == NULL:
             raise MemoryError()
@@ -43,7 +43,11 @@ cdef class Scorer:
         return 0
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
+        self.has_rewritten = False
         return 1
+
+    cdef int32_t rate_some(self, int32_t row, int64_t now_ns, int32_t* listed, double* rest) except -2 nogil:
+        return -1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         return 0
@@ -122,7 +126,8 @@ cdef class LowestBest(Scorer):
         cdef int32_t i
         self.find_extremes(&most, &least)
         width = most - least
-        if width == self._width and most == self._most:         # `note` has done it all
+        self.has_rewritten = width != self._width or most != self._most
+        if not self.has_rewritten:              # `note` has done it all
             return 1
         self._most, self._width = most, width
         for i in range(self.num_replicas):

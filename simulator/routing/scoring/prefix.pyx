@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
+from simulator.routing.parts.holders cimport holders
 from simulator.routing.parts.pick cimport highest, lowest
 from simulator.routing.parts.prefix_index cimport PrefixIndex
 from simulator.routing.scoring.base cimport Scorer
@@ -60,23 +61,33 @@ cdef class PrefixAffinity(Scorer):
         self._index = PrefixIndex(context, parameters.capacity_blocks, block_tokens=parameters.block_tokens)
         self._max_blocks = parameters.max_blocks
         self._length_weight, self._scale_tokens = parameters.length_weight, parameters.scale_tokens
-        self.is_per_request = True
+        self.is_per_request = self.lists_some = True
 
     def __dealloc__(self):
         free(self._matched)
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t num_blocks = min(self._index.num_blocks(row), self._max_blocks), i
-        cdef double length
         if self._index.match(row, self._matched) == 0:
             return 0
         for i in range(self.num_replicas):
-            self.values[i] = <double>min(self._matched[i], num_blocks) / num_blocks
-        if self._length_weight > 0:
-            for i in range(self.num_replicas):
-                length = min(1.0, min(self._matched[i], num_blocks) * self._index.block_size / self._scale_tokens)
-                self.values[i] = self._length_weight * length * length + (1.0 - self._length_weight) * self.values[i]
+            self.values[i] = self._worth(min(self._matched[i], num_blocks), num_blocks)
         return 1
+
+    cdef int32_t rate_some(self, int32_t row, int64_t now_ns, int32_t* listed, double* rest) except -2 nogil:
+        cdef int32_t num_blocks = min(self._index.num_blocks(row), self._max_blocks), count, i
+        rest[0] = 0.0
+        count = self._index.match_some(row, self._matched, listed)
+        for i in range(count):
+            self.values[listed[i]] = self._worth(min(self._matched[listed[i]], num_blocks), num_blocks)
+        return count
+
+    cdef inline double _worth(self, int32_t matched, int32_t num_blocks) noexcept nogil:
+        cdef double share = <double>matched / num_blocks, length
+        if self._length_weight == 0:
+            return share
+        length = min(1.0, matched * self._index.block_size / self._scale_tokens)
+        return self._length_weight * length * length + (1.0 - self._length_weight) * share
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         self._index.touch(row, replica)
@@ -116,13 +127,16 @@ cdef class PrecisePrefixCache(Scorer):
 
     cdef double _score_of_none
     cdef double* _cached        # [replica] NaN: closed
+    cdef int8_t* _is_open       # [replica]
+    cdef int32_t _num_open
     cdef double[NUM_MEDIA] _weights
     cdef int8_t[NUM_MEDIA] _order       # [_num_ordered] media, the heaviest first
     cdef int32_t _num_ordered
 
     def __cinit__(self, parameters, context):
         self._cached = <double*>calloc(self.num_replicas, sizeof(double))
-        if self._cached == NULL:
+        self._is_open = <int8_t*>calloc(self.num_replicas, sizeof(int8_t))
+        if self._cached == NULL or self._is_open == NULL:
             raise MemoryError()
 
     def __init__(self, parameters, context):
@@ -137,9 +151,16 @@ cdef class PrecisePrefixCache(Scorer):
                 self._order[self._num_ordered] = medium
                 self._num_ordered += 1
         self.view.wants_tiers |= self._num_ordered > 1
+        self.lists_some = True
 
     def __dealloc__(self):
         free(self._cached)
+        free(self._is_open)
+
+    cdef int note(self, int32_t replica, bint is_open) except -1 nogil:
+        self._num_open += <int32_t>is_open - self._is_open[replica]
+        self._is_open[replica] = is_open
+        return 0
 
     cdef int rate(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef double least, most
@@ -155,6 +176,30 @@ cdef class PrecisePrefixCache(Scorer):
             else:
                 self.values[i] = 1.0 if most > 0 else self._score_of_none
         return 1
+
+    cdef int32_t rate_some(self, int32_t row, int64_t now_ns, int32_t* listed, double* rest) except -2 nogil:
+        cdef const int32_t* cached
+        cdef int32_t least = 0, most = 0, num_holders, num_open = 0, i
+        if self._num_ordered > 1 and self.view.has_tiers:
+            return -1
+        cached = self.view.cached_everywhere(row, now_ns)
+        num_holders = holders(cached, self.num_replicas, listed)
+        for i in range(num_holders):
+            if self._is_open[listed[i]]:
+                listed[num_open] = listed[i]
+                num_open += 1
+                most = max(most, cached[listed[i]])
+        if num_open == self._num_open and num_open > 0:
+            least = most
+            for i in range(num_open):
+                least = min(least, cached[listed[i]])
+        rest[0] = 0.0
+        if most == least:
+            rest[0] = 1.0 if most > 0 else self._score_of_none
+            return 0
+        for i in range(num_open):
+            self.values[listed[i]] = (<double>cached[listed[i]] - least) / (<double>most - least)
+        return num_open
 
     cdef int _count(self, int32_t row, int64_t now_ns) except -1 nogil:
         """Count the blocks of a prompt on each replica."""
