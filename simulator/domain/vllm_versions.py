@@ -52,6 +52,7 @@ class VllmBehaviour(NamedTuple):
     appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
     lacks_drafters: Annotated[tuple[str, ...], "methods of drafting that it does not have"]
+    fits_drafts: Annotated[bool, "DFlash: requests that run are limited by slots of drafts in max_num_batched_tokens"]
     hashes_ahead: Annotated[bool, "with a drafter of the model the hash of a block covers the next token, too"]
     repeats_last_states: Annotated[bool, "the last state of a prompt cannot be hit while its sequence holds it"]
     keeps_before_junctions: Annotated[bool, "where hits lose a block to drafters, windows a block before are kept, too"]
@@ -105,7 +106,8 @@ VERSIONS = {
         pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
-        appends_unhashed=True, caches_at_end=False, lacks_drafters=("dflash", "suffix"), hashes_ahead=False,
+        appends_unhashed=True, caches_at_end=False, lacks_drafters=("dflash", "suffix"), fits_drafts=False,
+        hashes_ahead=False,
         repeats_last_states=False,
         keeps_before_junctions=False, has_layer_groups=False, has_encoder=False, has_connectors=False,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=(), offload_needs_blocks=False,
@@ -126,7 +128,7 @@ VERSIONS = {
         pads_admissions=True,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
-        appends_unhashed=False, caches_at_end=False, lacks_drafters=(), hashes_ahead=False,
+        appends_unhashed=False, caches_at_end=False, lacks_drafters=(), fits_drafts=False, hashes_ahead=False,
         repeats_last_states=True,
         keeps_before_junctions=False, has_layer_groups=True, has_encoder=True, has_connectors=True,
         offload_ranks_requests=False, offload_offers_again=False, offload_drafters=("mtp",),
@@ -141,7 +143,7 @@ VERSIONS["0.33"] = VERSIONS["0.32"]._replace(
     takes_async_n_grams=True, gb10_is_small=True, images_on_flash=True, skips_drafts=True,
     goes_on_after_own_victim=True, counts_idle_adapters=True,
     holds_prompts_alone=True, passes_over_items=True, cuts_at_items=True, caches_at_end=True, hashes_ahead=True,
-    lacks_drafters=("medusa",),
+    lacks_drafters=("medusa",), fits_drafts=True,
     keeps_before_junctions=True,
     offload_ranks_requests=True, offload_offers_again=True, offload_drafters=("eagle", "eagle3", "mtp"),
     offload_needs_blocks=True,

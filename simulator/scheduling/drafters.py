@@ -65,8 +65,8 @@ def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable | None:
 
 
 ONE_PASS_NOTE = (
-    "speculative: one pass makes all drafts; vLLM charges its masks against max_num_batched_tokens, and with DFlash "
-    "cuts max_num_active_seqs so that they fit: here they take time alone")
+    "speculative: one pass makes all drafts; vLLM charges its masks against max_num_batched_tokens: here they "
+    "take time alone")
 
 
 def one_pass_rows(speculative) -> int:

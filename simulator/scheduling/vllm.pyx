@@ -41,7 +41,7 @@ from simulator.scheduling.vllm_overheads import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally, retaining
 from simulator.scheduling.vllm_arguments import (
     ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, drops_last_hit, group_faults, hashes_ahead, item_faults,
-    label_faults, start_up_faults, why_no_tier)
+    label_faults, most_running, start_up_faults, why_no_tier)
 
 cdef enum:                      # outcome for the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -103,7 +103,7 @@ cdef class Vllm(EncodingScheduler):
     def __init__(self, parameters, context):
         parameters = completed(parameters)
         behaviour = behaviour_of(parameters.vllm_version)
-        self.max_running = parameters.max_num_active_seqs or parameters.max_num_seqs
+        self.max_running = most_running(parameters)
         # A running prompt's last chunk may not reach max_model_len. Unchunked, the scheduler computes prompts whole,
         # and one token longer; vLLM's server refuses such prompts before that. Pooling reserves no place for a token.
         self._samples, self._batched_tokens = parameters.task == "generate", parameters.max_num_batched_tokens
@@ -213,7 +213,7 @@ cdef class Vllm(EncodingScheduler):
         """See Scheduler."""
         parameters = completed(parameters)
         return SchedulerFacts(
-            parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.max_num_batched_tokens,
+            most_running(parameters), parameters.max_num_batched_tokens,
             bool(parameters.async_scheduling), parameters.speculative, takes_threads=True,
             why_no_async_stages="" if behaviour_of(parameters.vllm_version).takes_async_stages else WHY_NO_ASYNC_STAGES,
             blocks_held_back=1,         # the null block

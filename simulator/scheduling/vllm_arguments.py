@@ -373,6 +373,18 @@ def _unit_faults(parameters: VllmParameters, layers: LayerGroups | None,
             f"found {unit}")
 
 
+def most_running(parameters: VllmParameters) -> int:
+    """Return how many requests may run at a time.
+
+    With DFlash no more than the tokens of an iteration have slots of drafts for. Source: vLLM 0.33.0,
+    vllm/config/vllm.py.
+    """
+    most, given = parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.speculative
+    if given is None or given.method not in IN_ONE_PASS or not behaviour_of(parameters.vllm_version).fits_drafts:
+        return most
+    return max(min(most, parameters.max_num_batched_tokens // max(given.num_lookahead_tokens, 1)), 1)
+
+
 def drops_last_hit(parameters: VllmParameters) -> bool:
     """Return whether the last block of a hit in the prefix cache is recomputed.
 
