@@ -85,7 +85,7 @@ cdef class GatewayQueue:
     cdef int64_t _scan_ns               # interval of searches for ended waits; 0: each wait is found at its instant
     cdef ClassTable _classes
     cdef int32_t _num_rows
-    cdef Entry* _entries                # [row], shared by the instances of a gateway: a row waits at one of them
+    cdef Entry* _entries                # [row], shared by the instances of a gateway: each row waits at one
     cdef GatewayQueue _owner            # owner of entries and links; None: itself
     cdef IndexLinks _links              # of lines; a row is in one at most, waiting or in flight
     cdef Line* _lines                   # [line] the most urgent first

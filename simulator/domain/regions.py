@@ -39,7 +39,7 @@ class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     policy: Annotated[Literal["local_first", "lowest_latency"], Meta(description=(
         "region of a request whose home has a load of spill_at or more, among regions below it. local_first: that of "
         "the lowest load; lowest_latency: the nearest one, at equal latency of the lower load; no region below it: the "
-        "home"))] = "local_first"
+        "home, or, if no replica there is routable, among all regions"))] = "local_first"
     spill_at: Annotated[float, Meta(gt=0, le=1e9, extra={"unit": "requests", "inf": True}, description=(
         "requests per routable replica from which a region is saturated"))] = 16.0
 

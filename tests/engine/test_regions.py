@@ -103,6 +103,15 @@ def test_a_region_of_no_replicas_sends_all_away(run):
     assert regions(results) == ([0, 1], [1, 1])
 
 
+def test_a_full_region_takes_those_of_a_region_that_is_away(run):
+    # Replica 0 is away from 50 to 250 ms. The second finds b empty and is on its way; the third finds it full.
+    failures = [{"kind": "stop", "which": 0, "at_s": 0.05, "duration_s": 0.2}]
+    results = run([(0, 2, "a"), (0.1, 2, "a"), (0.11, 2, "a"), (0.4, 2, "a")], failures=failures)
+
+    assert regions(results)[1] == [0, 1, 1, 0]
+    assert results.summary["requests"]["completed"] == 4
+
+
 def test_pools_are_in_regions(run):
     # b has a pool of two: four requests of 2 each, the last ones in turn.
     results = run([(0, 50, "a"), (0, 50, "b"), (0, 50, "b")], pools=[{"name": "x", "replicas": 1}, {

@@ -148,8 +148,9 @@ CASES = (
             {"cluster.pool_selection": {"table": [["a"]]}})),
     *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
+    *(RANKS | {"cluster.gateways": {"count": 2}, f"cluster.{key}": {}} for key in ("cooldown", "breaker")),
     *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
-        NIXL, ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.gateway_queue": {"saturation": {}}},
+        NIXL, ENCODES, RANKS, {"cluster.gateways": {"count": 2}}, {"cluster.gateway_queue": {"saturation": {}}},
         {"cluster.admission.policy": "reject_all"}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
         {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"workload.client_retry": {}},
         {"horizon_s": 5.0})),

@@ -25,6 +25,15 @@ ONE_LIMIT = "each instance would need a queue and limits of its own"
 ONE_STAGE = "a gateway holds requests back for one of the two"
 
 
+SECOND_ROUTER = "an instance keeps requests from whole replicas, and a second router chooses among ranks"
+
+
+def _guards(title: str, key: str) -> Feature:
+    """Return the feature of guards that each of several gateways has for itself."""
+    return Feature(f"{title} of several gateways", f"cluster.{key}", value=lambda place: (
+        place.cluster.gateways and place.cluster.gateways.count > 1 and getattr(place.cluster, key)))
+
+
 class Gateways(Part):
     """Several instances of a gateway, and workers that take time to decide."""
 
@@ -41,6 +50,8 @@ class Gateways(Part):
         Conflict(SEVERAL, ROUTER_QUEUE, ONE_LIMIT),
         Conflict(SEVERAL, Feature("programs of agents", "cluster.programs"),
                  "one policy holds the turns of all programs back"),
+        Conflict(_guards("cooldowns", "cooldown"), has.RANKS, SECOND_ROUTER),
+        Conflict(_guards("circuit breakers", "breaker"), has.RANKS, SECOND_ROUTER),
         Conflict(BUSY, has.ROLES, "a request with two legs needs two decisions"),
         Conflict(BUSY, ROUTER_QUEUE, ONE_STAGE),
         Conflict(BUSY, Feature("programs of agents", "cluster.programs"), ONE_STAGE),

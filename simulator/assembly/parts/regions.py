@@ -36,6 +36,7 @@ class RegionsPart(Part):
     summary_keys = SUMMARY_KEYS
     conflicts = (
         Conflict(REGIONS, has.ROLES, "both legs of a request would have to be in one region"),
+        Conflict(REGIONS, has.RANKS, "a second router would choose among ranks"),
         Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
         Conflict(REGIONS, Feature("a gateway queue", "cluster.gateway_queue"), OF_REGION),
         Conflict(REGIONS, Feature("admission policies", "cluster.admission.policy", "always"), OF_REGION),
@@ -144,7 +145,7 @@ def _regions_of(table: Regions, view, plan) -> np.ndarray:
         of_pools = np.array([region_of[pool.name] for pool in plan.pools], np.int32)
         return of_pools[view.account_array["pool"]]
     of_replicas = np.repeat(np.arange(len(table.names), dtype=np.int32), table.replicas)
-    return of_replicas[view.account_array["replica"] // plan.pools[0].ranks]
+    return of_replicas[view.account_array["replica"]]
 
 
 def _homes(table: Regions, workload, seed: int) -> np.ndarray:

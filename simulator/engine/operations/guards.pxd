@@ -18,7 +18,7 @@ cdef class Guards:
     cdef list _circuits                 # [slot] domain.guards.Circuit, one for all ranks; None: no breaker
     cdef int64_t _open_ns               # Breaker.open_s
     cdef int64_t _minute                # of the clock, of the next two
-    cdef int32_t _num_slots             # instances of a gateway x replicas: what an instance knows of a replica
+    cdef int32_t _num_slots             # instances of a gateway x replicas: an instance counts each replica by itself
     cdef int64_t* _successes            # [slot] requests that completed in this minute
     cdef int64_t* _failures             # [slot]
     cdef int8_t* _on_trial              # [slot] completed requests are counted by its breaker

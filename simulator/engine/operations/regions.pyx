@@ -1,4 +1,4 @@
-"""Regions: gateways forward requests to other regions, and see old reports of them."""
+"""Regions: gateways forward requests to other regions, and see these with delay."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -162,14 +162,21 @@ cdef class RegionStage(Stage):
 
     cdef int32_t _choose(self, int32_t home, int64_t now_ns) noexcept nogil:
         """Return the region for a request that arrives at the gateway of its home."""
-        cdef double load = self._load(home, home, now_ns), lowest = INFINITY
-        cdef int64_t latency_ns, nearest_ns = 0
-        cdef int32_t region, best = home
+        cdef double load = self._load(home, home, now_ns)
+        cdef int32_t best
         if load < self._spill_at:
             return home
+        best = self._best(home, self._spill_at, now_ns)
+        return best if best != home or load < INFINITY else self._best(home, INFINITY, now_ns)
+
+    cdef int32_t _best(self, int32_t home, double limit, int64_t now_ns) noexcept nogil:
+        """Return the best other region with a load below a limit; the home: there is none."""
+        cdef double load, lowest = INFINITY
+        cdef int64_t latency_ns, nearest_ns = 0
+        cdef int32_t region, best = home
         for region in range(self._count):
             load = self._load(home, region, now_ns)
-            if region == home or load >= self._spill_at:
+            if region == home or load >= limit:
                 continue
             latency_ns = self._sights[home * self._count + region].latency_ns
             if best == home or self._is_better(latency_ns, load, nearest_ns, lowest):
