@@ -160,6 +160,7 @@ KINDS = {
     }, "simulator.routing.rescheduling.base:Rescheduler"),
     "scorer": Kind("scorer", "name", {
         "active-requests": "simulator.routing.scoring.load:ActiveRequests",
+        "burst-prefix": "simulator.routing.scoring.burst:BurstPrefix",
         "context-length": "simulator.routing.scoring.attribute:ContextLength",
         "endpoint-attribute": "simulator.routing.scoring.attribute:EndpointAttribute",
         "header-label": "simulator.routing.scoring.label:HeaderLabel",
@@ -312,6 +313,9 @@ PARTS = {
     "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "cluster.pool_selection": PartKey("simulator.assembly.parts.pool_selection:Selection", "routing"),
     "cluster.traffic_split": PartKey("simulator.assembly.parts.traffic_split:Shares", "routing"),
+    "cluster.fallbacks": PartKey("simulator.assembly.parts.fallbacks:Fallbacks", "routing", ()),
+    "cluster.pool_selection.retry": PartKey(
+        "simulator.assembly.parts.fallbacks:Fallbacks", default=(), is_others=True),
     "embeddings": PartKey("simulator.assembly.parts.encode:Encode", "workload"),
     "cluster.encode": PartKey("simulator.assembly.parts.encode:Encode", "health"),
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
@@ -323,6 +327,12 @@ PARTS = {
     "cluster.disaggregation.decode.filters": PartKey(
         "simulator.assembly.parts.filters:RouterFilters", default=(), is_others=True),
     "cluster.routing.queue": PartKey("simulator.assembly.parts.router_queue:RouterQueuePart", is_others=True),
+    "cluster.routing.scorers[].name=burst-prefix": PartKey(
+        "simulator.assembly.parts.bursts:Bursts", is_others=True),
+    "cluster.disaggregation.prefill.scorers[].name=burst-prefix": PartKey(
+        "simulator.assembly.parts.bursts:Bursts", is_others=True),
+    "cluster.disaggregation.decode.scorers[].name=burst-prefix": PartKey(
+        "simulator.assembly.parts.bursts:Bursts", is_others=True),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
     "cluster.gateways": PartKey("simulator.assembly.parts.gateways:Gateways", "routing"),
     "cluster.regions": PartKey("simulator.assembly.parts.regions:RegionsPart", "routing"),

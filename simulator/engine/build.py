@@ -119,21 +119,18 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         workload=workload, recorder=hooks.recorder,
         content=Content(legs, plan.prompts_return),
         observer=hooks.observer, monitor=hooks.monitor, departures=departures, gate=gates[0], plan=plan,
-        horizon_ns=plan.horizon_ns,
+        horizon_ns=plan.horizon_ns, outputs=LiveOutputs(legs.requests, departures),
         journeys=_journeys(len(legs)) if plan.keeps_journeys or plan.split else None,
         legs=LegBook(len(legs)) if plan.keeps_legs or plan.split else None,
         tier_use=np.zeros(len(legs), records.TIER_USE) if any(pool.tier for pool in plan.pools) else None,
         encoded_tokens=_encoded_tokens(plan, len(legs)),
-        transfers=plan.split and plan.split.new_transfers(len(workload)),
-        outputs=LiveOutputs(legs.requests, departures), stores={})
+        transfers=plan.split and plan.split.new_transfers(len(workload)), stores={})
     _prepare(hooks.recorder, plan, len(legs))
     replicas, hosts = [], []
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
         hosts += [pool.host] * pool.places
-    shared.outputs.attach(replicas)
-    fleet = Fleet(replicas, hosts, legs, shared)
-    _open_front_ends(fleet, plan)
+    fleet = _fleet(replicas, hosts, legs, shared)
     gateways = [_gateway(index, model, fleet, plan, shared, plan.front_of(model))
                 for index, model in enumerate(plan.models)]
     if plan.split:
@@ -144,7 +141,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
                or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
-        is_watched = coupled or operations or plan.tracer or hooks.observer or shared.outputs.is_wanted
+        is_watched = coupled or operations or plan.tracer or hooks.observer or shared.outputs.is_requested
         fleet.couple(may_lag=not is_watched and all(
             _looks_rarely(gateway.view, plan.front, workload, len(replicas)) for gateway in gateways))
     if plan.split or not source.is_fixed:
@@ -170,6 +167,14 @@ def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> lis
     if plan.resends is not None:
         fleet.operations.append(plan.resends(fleet, gateways, plan, gateway_of(fleet.workload, plan.models)))
     return fleet.operations
+
+
+def _fleet(replicas: list[Replica], hosts: list, legs, shared: Shared) -> Fleet:
+    """Return the replicas on one clock, with their front ends; `legs` : workload with prefill legs, if any."""
+    shared.outputs.attach(replicas)
+    fleet = Fleet(replicas, hosts, legs, shared)
+    _open_front_ends(fleet, shared.plan)
+    return fleet
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:

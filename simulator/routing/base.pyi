@@ -17,6 +17,7 @@ class RoutingContext(msgspec.Struct, frozen=True):
     scorers: tuple = ()
     draws: Any = None                   # simulator.core.draws.Draws
     prefill_legs: Any = None            # structured array of records.REQUEST
+    outputs: Any = None                 # simulator.signals.output_counts.OutputCounts; None: those of the records
     quotas: tuple = ()                  # simulator.routing.parts.quotas.Quota of each pool
     filters: tuple = ()
     pools: tuple = ()                   # PoolLabel

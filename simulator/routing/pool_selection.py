@@ -71,6 +71,9 @@ class PoolSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     too_long: Annotated[tuple[str, ...], Meta(description=(
         "names of pools, fastest first: a request that is longer than max_model_len of its pool goes to the slowest "
         "faster pool that can take it, in this order; empty: it is rejected"))] = ()
+    retry: Annotated[tuple[str, ...], Meta(description=(
+        "names of pools, fastest first: a request that its pool rejects, or that was lost with its replica, is sent to "
+        "the faster pools among them, slowest first; empty: it is not"))] = ()
 
     def __post_init__(self):
         rows, columns = _cells(self.isl), _cells(self.ttft_ms) * _cells(self.itl_ms)
@@ -81,7 +84,13 @@ class PoolSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def names(self) -> list[str]:
         """Names of all pools that it may select, in the order in which they appear."""
         return list(dict.fromkeys([*(name for row in self.table for name in row),
-                                   *(each.pool for each in self.overrides), *self.too_long]))
+                                   *(each.pool for each in self.overrides), *self.too_long, *self.retry]))
+
+    @property
+    def retries(self) -> dict[str, list[str]]:
+        """Pools that are tried after each pool of `retry`, in order."""
+        return {name: [self.retry[i] for i in retry_order(range(len(self.retry)), first)[1:]]
+                for first, name in enumerate(self.retry)}
 
     def select(self, isl: np.ndarray, ttft_ms: np.ndarray, itl_ms: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Return the index in `names` of the pool of each request.

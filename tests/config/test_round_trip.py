@@ -214,7 +214,7 @@ def settle_retention(draw, table):
 
 
 def _for_whole_requests(cluster):
-    for key in ("disaggregation", "pool_selection", "traffic_split", "regions"):    # there are no pools
+    for key in ("disaggregation", "pool_selection", "traffic_split", "regions", "fallbacks"):    # there are no pools
         cluster.pop(key, None)
     for key in ("count", "assignment", "workers") if cluster.get("gateways") else ():
         cluster["gateways"].pop(key, None)

@@ -281,3 +281,37 @@ def test_mm_cache_affinity_forgets_the_oldest_items_of_a_replica():
 
     assert scorer.scores(3, 0).tolist() == [0, 0]
     assert scorer.scores(4, 0).tolist() == [0, 1]
+
+
+def burst_of(rows, prompts, in_flight=(1, 0), **parameters):
+    """Return the replica on which each request of a window is placed; -1: on none."""
+    requests = workload(prompts)
+    scorer = scorer_of("burst-prefix", view_of(len(in_flight), in_flight=list(in_flight), in_flight_tokens=[
+        100 * number for number in in_flight]), requests, **parameters)
+    for row in rows:
+        scorer.wait(row)
+    return [int(np.argmax(scores)) if scores.any() else -1 for scores in (
+        scorer.scores(row, 0) for row in range(len(prompts)))]
+
+
+# Three requests with a prompt of 64 tokens, two with one of 200, and one of its own.
+BURST = [[("a", 64)], [("b", 200)], 50, [("a", 64)], [("b", 200)], [("a", 64)]]
+
+
+@pytest.mark.parametrize(("parameters", "placed"), [
+    # b, the longest, on replica 1, which has 0 requests, then 2; a on replica 0: 1, then 4; the last on replica 1
+    ({}, [0, 1, 1, 0, 1, 0]),
+    # b on 1: 2; two of a on 0: 3; the third on 1: 3; a tie: the other one on 0
+    ({"most_together": 2}, [0, 1, 0, 0, 1, 1]),
+    # 100 and 0 tokens: b on 1: 400; a on 0: 292; the other one on 0
+    ({"balance_by": "tokens"}, [0, 1, 0, 0, 1, 0]),
+    # a has 4 blocks: too few. b on 1: 2; then, as they came: a on 0: 2; 50 on 0: 3; a on 1: 3; a on 0
+    ({"min_colocate_blocks": 5}, [0, 1, 0, 1, 1, 0]),
+])
+def test_burst_prefix_places_equal_prompts_of_a_window_together(parameters, placed):
+    assert burst_of(range(6), BURST, **parameters) == placed
+
+
+def test_burst_prefix_places_nothing_without_a_window():
+    assert burst_of([], BURST) == [-1] * 6
+    assert burst_of([0, 3], BURST) == [1, -1, -1, 1, -1, -1]

@@ -107,3 +107,12 @@ PLANNERS |= {f"cluster.pool_selection.{key}": case for key, case in {
     "overrides[].min_priority": acts(2, 3, **OVERRIDDEN), "overrides[].max_priority": acts(2, 3, **OVERRIDDEN),
     "overrides[].pool": acts("a", "b", **OVERRIDDEN),
     "too_long": acts([], ["a", "c"], **selection(table=[["c"]]))}.items()}
+
+# Pool a loses its requests, and has no replica for those that come later.
+GONE = selection(table=[["a"]]) | {"failures": [
+    {"kind": "stop", "target": "pool", "pool": "a", "at_s": 0.05, "duration_s": 50.0,
+     "on_failure": "lost"}]}
+NEXT = GONE | {"cluster__fallbacks": [{"of": "a", "to": ["b"]}]}
+PLANNERS |= {"cluster.pool_selection.retry": acts([], ["b", "a"], **GONE),
+             "cluster.fallbacks[].of": acts("a", "c", **NEXT), "cluster.fallbacks[].to": acts(["b"], ["c"], **NEXT),
+             "cluster.fallbacks[].on": acts(["lost"], ["rejected"], **NEXT)}

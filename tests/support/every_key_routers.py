@@ -2,6 +2,7 @@
 from support.every_key import ABSENT, acts
 from support.every_key_policies import IMAGES, TIGHT, at, of, routing
 from support.every_key_sections import FAILS, SLOW, TIERS
+from support.every_key_workloads import GROUPS, preset
 
 SCORED = routing(policy="weighted") | {"output__decisions": 3}       # scores stand in /candidates
 
@@ -22,6 +23,8 @@ def filters(name, **keys):
         for key, values in keys.items()})
 
 
+EQUAL_PROMPTS = preset(**GROUPS | {"preset": "vllm_prefix_repetition", "suffix_len": 0}) | SCORED | routing(
+    scorers=[{"weight": 1.0}, SECOND])
 IN_FLIGHT = {"attribute": "in_flight"}
 TIGHT_SLO = {"explore_share": 0.0, "ttft_slo_ms": 3.0, "base_us": 1000.0}
 
@@ -128,6 +131,9 @@ ROUTERS = {
         pools=[{"name": "critical", "replicas": 2}, {"name": "t0", "replicas": 1}]),
     "scorer:mm-cache-affinity.capacity_items": acts(
         1, 2048, **IMAGES | {"workload__images__distinct": 3} | SCORED | routing(scorers=[{"weight": 1.0}, SECOND])),
+    **scorer("burst-prefix", window_s=(0.01, 0.3), balance_by=("requests", "tokens")),
+    **of("scorer:burst-prefix", {"most_together": acts(-1, 1, **EQUAL_PROMPTS),
+                                 "min_colocate_blocks": acts(0, 100, **EQUAL_PROMPTS)}),
     **scorer("latency-headroom", ttft_slo_ms=(20.0, 500.0), tpot_slo_ms=(5.0, 500.0),
              ttft_weight=(0.1, 10.0, HEADROOM), tpot_weight=(0.0, 10.0, HEADROOM), strategy=("least", "most", HEADROOM),
              prefer_idle=(False, True, {"ttft_slo_ms": 1.0}),

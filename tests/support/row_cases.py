@@ -20,6 +20,8 @@ TIERS = {"kv_tiers": {"protocol": "vllm_offload", "cpu_gib": 1.0, "d2h_gb_per_s"
 
 
 SPLIT = {"pools": ["a"], "weights": [1.0]}
+SENT_ON = {"fallbacks": [{"of": "a", "to": ["b"]}], "pool_selection": {"table": [["a"]], "retry": ["b", "a"]}}
+WINDOWS = {"policy": "weighted", "scorers": [{"name": "burst-prefix", "weight": 1.0}]}
 DRAFTS = {"engine.speculative": {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}}
 
 
@@ -69,6 +71,14 @@ CASES = (
     *(each | {"workload.client_retry": {"timeout_s": 5.0}} for each in (
         NIXL, ENCODES, {"cluster.programs.policy": "none"}, {"workload.load": {"grace_s": 1.0}},
         {"workload.cancel_at_deadline": False})),
+    *(each | {f"cluster.{key}": sent} for each in (
+        NIXL, ENCODES, {"cluster.programs.policy": "none"}, {"workload.load": {"grace_s": 1.0}},
+        {"workload.client_retry": {"timeout_s": 5.0}}) for key, sent in SENT_ON.items()),
+    {f"cluster.{key}": sent for key, sent in SENT_ON.items()},
+    *(each | {"cluster.routing": WINDOWS} for each in (
+        NIXL, ENCODES, RANKS, {"cluster.programs.policy": "none"}, {"cluster.gateways": {"count": 2}},
+        {"workload.client_retry": {"timeout_s": 5.0}})),
+    *(NIXL | {f"cluster.disaggregation.{leg}": WINDOWS} for leg in ("prefill", "decode")),
     NIXL | {"cluster.disaggregation.prefill": {"policy": "dynamo", "output_blocks": True}},
     NIXL | {"cluster": {"routing": {"policy": "dynamo", "output_blocks": True},
                         "disaggregation": {"decode": {"policy": "random"}}}},

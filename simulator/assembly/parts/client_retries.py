@@ -24,6 +24,19 @@ NOTES = (
     "sends it again, arrives once that has passed")
 
 
+def without_resends(feature: Feature) -> tuple[Conflict, ...]:
+    """Return the rows of a feature that sends failed requests again."""
+    return (
+        Conflict(feature, has.ROLES, "the remains of an attempt at two replicas are not settled"),
+        Conflict(feature, Feature("encode pools", "embeddings", phrase='pools of role "encode"'),
+                 "the remains of an attempt at encoders are not settled"),
+        Conflict(feature, Feature("programs of agents", "cluster.programs"),
+                 "a turn that is sent again would count as two"),
+        Conflict(feature, Feature("clients that give up at the end of a load", "workload.load.grace_s", math.inf,
+                                  value=_grace_s, phrase="workload.load.grace_s"),
+                 "clients that stop send nothing again"))
+
+
 def _grace_s(place):
     """Return after how long clients give up at the end of a load; None: they do not."""
     load = getattr(place.workload, "load", None)
@@ -55,14 +68,7 @@ class ClientRetries(Part):
         **keys_of("share", client_retries__wasted_share="share of computed_tokens that is not useful: attempts that "
                   "were given up, requests that did not complete, and preemptions")}
     conflicts = (
-        Conflict(RETRIES, has.ROLES, "the remains of an attempt at two replicas are not settled"),
-        Conflict(RETRIES, Feature("encode pools", "embeddings", phrase='pools of role "encode"'),
-                 "the remains of an attempt at encoders are not settled"),
-        Conflict(RETRIES, Feature("programs of agents", "cluster.programs"),
-                 "a turn that is sent again would count as two"),
-        Conflict(RETRIES, Feature("clients that give up at the end of a load", "workload.load.grace_s", math.inf,
-                                  value=_grace_s, phrase="workload.load.grace_s"),
-                 "clients that stop send nothing again"),
+        *without_resends(RETRIES),
         Conflict(Feature("timeouts of client retries", f"{KEY}.timeout_s"),
                  Feature("clients that wait on after their deadline", "workload.cancel_at_deadline", True),
                  "such clients never give up"),

@@ -77,8 +77,8 @@ def _whole_only(table: str) -> Conflict:
 
 def _routes_prompts(place: Place) -> bool:
     """Return whether [cluster.routing] counts output blocks, and chooses replicas for prompts alone."""
-    return (getattr(place.cluster.routing.parameters, "output_blocks", False) and place.cluster.disaggregation is not None
-            and place.cluster.disaggregation.decode is not None)
+    own = place.cluster.disaggregation and place.cluster.disaggregation.decode
+    return own is not None and getattr(place.cluster.routing.parameters, "output_blocks", False)
 
 
 ROUTERS = ("cluster.routing", *(f"cluster.disaggregation.{leg}" for leg in LEGS))

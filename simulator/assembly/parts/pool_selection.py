@@ -61,8 +61,8 @@ class Selection(Part):
 
     def summary(self, run, summary):
         """See Part."""
-        return {"diagnosis": ["cluster.pool_selection: a request stays with its pool if replicas fail; Dynamo's router "
-                              "retries it on faster pools"]}
+        return {} if self.experiment.cluster.pool_selection.retry else {"diagnosis": [
+            "cluster.pool_selection: without retry a request stays with its pool if that fails"]}
 
     def _bounds_ms(self, columns) -> Iterator[np.ndarray]:
         """Yield the bounds on TTFT and on the time between tokens of each request; NaN: none."""

@@ -64,7 +64,7 @@ cdef class LiveOutputs(OutputCounts):
             self._requests[row].output_tokens)
 
     cdef void _read(self, Scheduler scheduler) noexcept nogil:
-        """Read the sequences whose output tokens are not in the table: the members."""
+        """Read the members: their output tokens are not in the table."""
         cdef Reading* reading
         cdef int32_t slot = scheduler.first_running()
         while slot >= 0:

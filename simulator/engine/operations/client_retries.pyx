@@ -1,4 +1,4 @@
-"""Clients that send a failed request again, after a wait.
+"""Clients that send a failed request again, after a wait; or gateways that send it to another pool at once.
 
 The request keeps its row and its arrival: times to first token and to the end are those that its user feels. An attempt
 that is sent again is void: tokens of an earlier attempt do not count, and its KV remains in prefix caches alone.
@@ -44,14 +44,18 @@ cdef class ClientRetries(Operation):
     of requests is not notified.
 
     fleet, gateways, plan : of the cluster.
-    settings : domain.client_retry.ClientRetry.
+    settings : domain.client_retry.ClientRetry; None: gateways send requests on, by `ways`.
     gateway_of : {code of a model label, -1 for none: index of its gateway}; no other request is sent again.
+    ways : {code of a model label: (codes to try next, in order; failures after which that is done)}; None: clients
+        send requests again.
     """
 
     cdef Fleet _fleet
     cdef list _gateways
     cdef dict _gateway_of
     cdef object _settings
+    cdef object _ways
+    cdef object _models         # [row] code of its model label at first; None: it stays
     cdef object _waits          # numpy.random.Generator
     cdef object _budget         # RetryBudget; None: no budget
     cdef object _attempts_array, _sent_array
@@ -61,11 +65,12 @@ cdef class ClientRetries(Operation):
     cdef bint _has_ways         # a request may be on its way to the router or to its replica for a while
     cdef readonly int64_t over_budget   # retries that were not sent
 
-    def __init__(self, Fleet fleet, gateways, plan, settings, gateway_of):
+    def __init__(self, Fleet fleet, gateways, plan, settings, gateway_of, ways=None):
         cdef int64_t count = fleet.num_clients
         self.kinds = (ARRIVAL,)
         self._fleet, self._gateways, self._settings = fleet, list(gateways), settings
-        self._gateway_of = gateway_of
+        self._gateway_of, self._ways = gateway_of, ways
+        self._models = None if ways is None else fleet.workload.demands["model"].copy()
         self._waits = RandomStreams(plan.seed).generator("client retries")
         self._attempts_array, self._sent_array = np.ones(count, np.int32), np.full(count, -1, np.int64)
         self._attempts, self._sent_ns = self._attempts_array, self._sent_array
@@ -74,7 +79,7 @@ cdef class ClientRetries(Operation):
         self._has_ways = (front.admission_latency_ns + front.routing_latency_ns + front.patience_ns > 0
                           or any(fleet.entries[<int32_t>i].queue_base_ns + fleet.entries[<int32_t>i].queue_token_ns > 0
                                  for i in range(fleet.num_replicas)))
-        if settings.budget_share is not None:
+        if settings is not None and settings.budget_share is not None:
             self._budget = RetryBudget(settings, fleet.workload)
 
     # ---- the end of an attempt
@@ -86,17 +91,22 @@ cdef class ClientRetries(Operation):
             return self._await_retry(row, now_ns)
 
     cdef int _await_retry(self, int32_t row, int64_t now_ns) except -1:
-        retries = self._attempts[row] - 1
-        if retries >= self._settings.attempts or self._reason(row) not in self._settings.on:
+        retries, reason = self._attempts[row] - 1, self._reason(row)
+        if self._ways is not None:
+            following, on = self._ways.get(self._models[row], ((), ()))
+            return self._await(row, now_ns) if retries < len(following) and reason in on else 0
+        if retries >= self._settings.attempts or reason not in self._settings.on:
             return 0
         if self._gateway_of.get(self._demands[row].model, -1) < 0:
             return 0
         if self._budget is not None and not self._budget.spend(now_ns):
             self.over_budget += 1
             return 0
-        wait_ns = self._settings.delay_ns(retries, self._waits.random())
+        return self._await(row, now_ns + self._settings.delay_ns(retries, self._waits.random()))
+
+    cdef int _await(self, int32_t row, int64_t sent_ns) except -1:
         self._fleet.recorder.finished -= 1
-        return self._fleet.events.push(now_ns + wait_ns, ARRIVAL, ARRIVAL, 0, row)
+        return self._fleet.events.push(sent_ns, ARRIVAL, ARRIVAL, 0, row)
 
     def _reason(self, int32_t row):
         """Return why an attempt failed, as settings name it; "": of another reason, for which all attempts fail."""
@@ -107,12 +117,14 @@ cdef class ClientRetries(Operation):
             return "lost"
         if cause != NO_CAUSE:
             return "rejected" if status in (REJECTED, DROPPED, FAILED) else ""
-        return "rejected" if status == REJECTED and self._fits(row) else ""
+        if status != REJECTED or self._fleet.requests[row].replica < 0:
+            return ""
+        return "rejected" if self._fits(row) else "too_long"
 
     cdef bint _fits(self, int32_t row) noexcept:
         """Return whether the prompt of a request that an engine refused fits there: else no queue was full."""
         cdef const Request* request = &self._fleet.requests[row]
-        return request.replica >= 0 and request.prompt_tokens <= (
+        return request.prompt_tokens <= (
             <Replica>self._fleet.entries[request.replica].replica).scheduler.longest_prompt
 
     # ---- the next attempt
@@ -142,9 +154,13 @@ cdef class ClientRetries(Operation):
     cdef int _send(self, int32_t row, int64_t now_ns) except -1:
         cdef Request* request = &self._fleet.requests[row]
         cdef Demand* demand = &self._demands[row]
-        cdef int32_t index = self._gateway_of[demand.model]
-        cdef Gateway gateway = self._gateways[index]
         cdef int64_t before_ns = request.arrival_ns if self._sent_ns[row] < 0 else self._sent_ns[row]
+        cdef int32_t index
+        cdef Gateway gateway
+        if self._ways is not None:
+            demand.model, before_ns = self._ways[self._models[row]][0][self._attempts[row] - 1], now_ns
+        index = self._gateway_of[demand.model]
+        gateway = self._gateways[index]
         request.replica = request.enqueued_ns = request.scheduled_ns = request.first_token_ns = -1
         request.output_tokens = request.cached_tokens = 0
         self._fleet.gate.last_token_ns[row] = NO_TOKEN_NS
@@ -160,6 +176,9 @@ cdef class ClientRetries(Operation):
 
     def report(self, run):
         """See Operation."""
+        if self._ways is not None:
+            run.columns["fallbacks"] = self._attempts_array - 1
+            return
         run.columns["client_attempts"] = self._attempts_array
         run.columns["client_sent_ns"] = np.where(
             self._sent_array < 0, self._fleet.workload.requests["arrival_ns"][:len(self._sent_array)], self._sent_array)

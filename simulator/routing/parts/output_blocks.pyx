@@ -23,7 +23,7 @@ cdef class OutputBlocks:
         cdef int32_t i
         self._view, self._num_replicas = context.view, context.view.num_replicas
         self._blocks, self._counts = blocks, context.outputs or OutputCounts(context.workload.requests)
-        self._counts.is_wanted = True
+        self._counts.is_requested = True
         self._owner, self._demands = context.workload, &demands[0] if len(demands) else NULL
         self._links = IndexLinks(len(demands))
         self._live = <IndexList*>malloc(self._num_replicas * sizeof(IndexList))

@@ -28,11 +28,12 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     cost = prefill_weight x max(0, P / block size - credit) + D + request_weight x requests in flight.
     P: uncached prompt tokens of the requests there that have no first token yet, and all of this request; D: whole
-    blocks of the requests there, equal ones once, and of this request; with output_blocks also of their outputs. credit = (overlap_credit x leading blocks of
-    the prompt in the KV cache of the replica + host_credit x further blocks in its host memory + disk_credit x further
-    blocks there on disks of its own + shared_credit x blocks after the first part in stores that it shares) / (1 +
-    credit_decay x (P - least P of any replica) / prompt tokens): content of [kv_tiers]. With a temperature T, a replica
-    is drawn with a chance in proportion to exp(-(cost - least) / ((most - least) x T)).
+    blocks of the requests there, equal ones once, and of this request; with output_blocks also of their outputs. credit
+    = (overlap_credit x leading blocks of the prompt in the KV cache of the replica + host_credit x further blocks in
+    its host memory + disk_credit x further blocks there on disks of its own + shared_credit x blocks after the first
+    part in stores that it shares) / (1 + credit_decay x (P - least P of any replica) / prompt tokens): content of
+    [kv_tiers]. With a temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most -
+    least) x T)).
     Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); it names host_credit and the
     next two host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
     prefill_weight = overlap_weight. Accounts and credit_decay: decisions of ai-dynamo-runtime 1.6.1, recorded.
@@ -57,8 +58,8 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "that wait or run, and of KV blocks in use"))] = "router"
     track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
     output_blocks: Annotated[bool, Meta(description=(
-        "D counts a block for each block_size output tokens, which the router passes on; with a predicted output length "
-        "(expected_tokens) it and all blocks that no other request there has weigh 1 - generated / predicted "
+        "D counts a block for each block_size output tokens, which the router passes on; with a predicted output "
+        "length (expected_tokens) it and all blocks that no other request there has weigh 1 - generated / predicted "
         "tokens"))] = False
     prefill_load_model: Annotated[Literal["none", "line"], Meta(description=(
         "line: of the oldest unfinished prefill of a replica only those tokens count in P that are not predicted to be "
