@@ -20,6 +20,9 @@ from simulator.errors import BadAnswer
 from simulator.routing.scoring.load import KvUtilisation, QueueDepth
 from simulator.routing.scoring.prefix import PrecisePrefixCache, PrefixAffinity
 
+cdef enum:
+    FEW_REPLICAS = 128          # so many are compared as fast as some are listed
+
 cdef enum Picker:
     MAX_SCORE = 0
     RANDOM = 1
@@ -153,7 +156,8 @@ cdef class Weighted(Router):
         per_request = [k for k, scorer in enumerate(self.scorers) if scorer.is_per_request]
         self._listing = per_request[0] if per_request else -1
         self._keeps_sums = self._picker == MAX_SCORE and not self.filters and (
-            not per_request or len(per_request) == 1 and self.scorers[per_request[0]].lists_some)
+            not per_request or len(per_request) == 1 and self.scorers[per_request[0]].lists_some
+            and self.num_replicas > FEW_REPLICAS)
         if self._keeps_sums:
             self._kept_sums = [BestSums(self.num_replicas) for _ in range(2)]
             for i in range(2):
