@@ -10,6 +10,18 @@ cdef enum:
     FIRST_SETS = 1024
 
 
+cdef inline void write_count(int32_t* matched, uint64_t replicas, int32_t count) noexcept nogil:
+    """Write a count at the bits of a word; where nearly all replicas have a prompt, words are full."""
+    cdef int32_t i
+    if replicas == ~<uint64_t>0:
+        for i in range(64):
+            matched[i] = count
+        return
+    while replicas:
+        matched[lowest_bit(replicas)] = count
+        replicas &= replicas - 1
+
+
 @cython.final
 cdef class HolderSets:
     """Sets of the replicas 0 .. num_replicas - 1, all empty at first."""
@@ -91,9 +103,7 @@ cdef class HolderSets:
                 lost = self._alive[k] & ~word if i > 0 else 0
                 self._alive[k] &= word
                 any_left |= self._alive[k]
-                while lost:
-                    matched[64 * k + lowest_bit(lost)] = i
-                    lost &= lost - 1
+                write_count(matched + 64 * k, lost, i)
             if any_left == 0:
                 return 0
         return 0

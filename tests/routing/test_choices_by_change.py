@@ -6,7 +6,7 @@ import pytest
 
 from routing.faces import router_of, workload
 
-NUM_REPLICAS, NUM_ROWS = 37, 12
+FEW, MANY, NUM_ROWS = 37, 150, 12        # `weighted` keeps sums of many replicas
 FIELDS = {"waiting_prefill_tokens": 16, "running_prefill_tokens": 8, "used_blocks": 1, "in_flight": 1, "waiting": 1}
 REPORTED = {"load": "replicas"}
 ROUTERS = [("dynamo", REPORTED), ("dynamo", {"overlap": "approximate"} | REPORTED),
@@ -35,7 +35,7 @@ def expected_choice(scores, word):
 
 def change(view, rng):
     """Change some replicas: few values, so that many are equal."""
-    for replica in rng.integers(0, NUM_REPLICAS, 4):
+    for replica in rng.integers(0, view.num_replicas, view.num_replicas // 9):
         for name, unit in FIELDS.items():
             array = view.state_array if name in view.state_array.dtype.names else view.account_array
             array[name][replica] = unit * rng.integers(0, 3)
@@ -48,9 +48,10 @@ def change(view, rng):
 def test_the_choice_is_one_of_the_highest_scores(filled_view, name, keys, seed):
     rng = np.random.default_rng(seed)
     word = int(rng.integers(2**40))
-    cached = {(int(rng.integers(NUM_REPLICAS)), row): int(rng.integers(1, 9))
+    num_replicas = MANY if name == "weighted" else FEW
+    cached = {(int(rng.integers(num_replicas)), row): int(rng.integers(1, 9))
               for row in range(NUM_ROWS) for _ in range(6)}
-    view = filled_view(NUM_REPLICAS, cached)
+    view = filled_view(num_replicas, cached)
     view.state_array["block_size"], view.state_array["num_blocks"] = 16, 40
     requests = workload([[("shared", 16 * (row % 4 + 1)), ("", 64)] for row in range(NUM_ROWS)])
     router = router_of(name, view, requests, draws=[word], **keys)

@@ -1,5 +1,5 @@
 """`dynamo`: the least cost of prefill that is left and blocks that are held, or nearly the least."""
-from libc.math cimport INFINITY, exp
+from libc.math cimport INFINITY, NAN, exp
 from libc.stdlib cimport calloc, free
 cimport cython
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.core.draws cimport Draws
 from simulator.domain.replica_state cimport ReplicaState
 from simulator.routing.parts.holders cimport holders
 from simulator.routing.parts.pick cimport highest, pick_in_proportion, pick_least
@@ -122,6 +123,25 @@ def is_short(weight) -> bool:
     return weight <= 64 and (weight * 1024).is_integer()
 
 
+cdef int32_t pick_with_equals(TiedMinima loads, const int32_t* holders, double* costs, int32_t num_holders,
+                              double cost, Draws draws) noexcept nogil:
+    """Return one of the replicas with the least load and of the holders with that cost; `costs` is overwritten."""
+    cdef double least = loads.least(), load
+    cdef bint is_equal
+    cdef int32_t chosen, i
+    for i in range(num_holders):
+        load = loads.get(holders[i])
+        is_equal = costs[i] == cost and load != least
+        costs[i] = load if is_equal else NAN
+        if is_equal:
+            loads.set(holders[i], least)
+    chosen = pick_least(loads, draws)
+    for i in range(num_holders):
+        if costs[i] == costs[i]:
+            loads.set(holders[i], costs[i])
+    return chosen
+
+
 @cython.final
 cdef class Dynamo(PrefixRouter):
     """The replica with the least cost."""
@@ -198,32 +218,37 @@ cdef class Dynamo(PrefixRouter):
         return pick_in_proportion(self.preference, self.num_replicas, self.draws)
 
     cdef int32_t _pick_by_load(self, int32_t row, int64_t now_ns) except -3 nogil:
-        """Pick among the replicas with blocks of the prompt and the least loaded ones; -1: all are closed.
-
-        -2: one of the former costs as much as the latter at another load; then all have to be compared.
-        """
+        """Pick among the replicas with blocks of the prompt and the least loaded ones; -1: all are closed."""
         cdef const int32_t* overlaps
-        cdef double plain, best, cost
+        cdef double least, plain, best, load, credit, whole
         cdef int32_t num_holders, ties = 0, i, replica
+        # Then a cost is the load and a difference, without rounding: one look-up a replica instead of five.
+        cdef bint is_sum = self._decay == 0 and self._credit <= 64 and self._credit == <int64_t>self._credit
         cdef bint has_equal_cost = False
         self._take_loads(now_ns)
-        if self._loads.least() == INFINITY:
+        least = self._loads.least()
+        if least == INFINITY:
             return -1
         overlaps = self._look_up(row, now_ns)
+        whole = <double>self.requests[row].prompt_tokens / self.index.block_size
         best = plain = self._cost(row, self._loads.tied(0), 0, 0, 0.0)
         num_holders = self._find_holders(overlaps)
         for i in range(num_holders):
             replica = self._holders[i]
-            if self._loads.get(replica) == INFINITY:
+            load, credit = self._loads.get(replica), self._credit * overlaps[replica]
+            if load == INFINITY:
                 self.preference[i] = INFINITY
-                continue
-            cost = self._cost(row, replica, overlaps[replica], self._live[replica], self._credit * overlaps[replica])
-            self.preference[i] = cost
-            if cost == plain and self._loads.get(replica) != self._loads.least():
-                has_equal_cost = True
-            best = min(best, cost)
+            elif is_sum and credit <= whole:
+                self.preference[i] = load + (plain - least) - self._prefill * credit - (
+                    overlaps[replica] if self.account is None else self._live[replica])
+            else:
+                self.preference[i] = self._cost(row, replica, overlaps[replica], self._live[replica], credit)
+            has_equal_cost = has_equal_cost or self.preference[i] == plain and load != least
+            best = min(best, self.preference[i])
         if best == plain:
-            return -2 if has_equal_cost else pick_least(self._loads, self.draws)
+            if has_equal_cost:
+                return pick_with_equals(self._loads, self._holders, self.preference, num_holders, plain, self.draws)
+            return pick_least(self._loads, self.draws)
         for i in range(num_holders):
             ties += self.preference[i] == best
         ties = self.draws.below(ties) if ties > 1 else 0

@@ -13,12 +13,15 @@ from msgspec import Meta
 from simulator.routing.base cimport Router
 from simulator.routing.filters.base cimport Filter
 from simulator.routing.parts.best_sums cimport BestSums
-from simulator.routing.parts.pick cimport first_highest, pick_highest, pick_in_proportion
+from simulator.routing.parts.pick cimport first_highest, highest, pick_highest, pick_in_proportion
 from simulator.routing.scoring.base cimport Scorer
 
 from simulator.errors import BadAnswer
 from simulator.routing.scoring.load import KvUtilisation, QueueDepth
 from simulator.routing.scoring.prefix import PrecisePrefixCache, PrefixAffinity
+
+cdef enum:
+    FEW_REPLICAS = 128          # so many are compared as fast as some are listed
 
 cdef enum Picker:
     MAX_SCORE = 0
@@ -153,7 +156,8 @@ cdef class Weighted(Router):
         per_request = [k for k, scorer in enumerate(self.scorers) if scorer.is_per_request]
         self._listing = per_request[0] if per_request else -1
         self._keeps_sums = self._picker == MAX_SCORE and not self.filters and (
-            not per_request or len(per_request) == 1 and self.scorers[per_request[0]].lists_some)
+            not per_request or len(per_request) == 1 and self.scorers[per_request[0]].lists_some
+            and self.num_replicas > FEW_REPLICAS)
         if self._keeps_sums:
             self._kept_sums = [BestSums(self.num_replicas) for _ in range(2)]
             for i in range(2):
@@ -207,10 +211,9 @@ cdef class Weighted(Router):
                 return -2
         sums = self._sums_with(rest)
         greatest = (<BestSums>sums).greatest()
-        for i in range(num_listed):
-            self._totals[i] = self._sum_of(
-                self._listed[i], (<Scorer>self._parts[self._listing].scorer).values[self._listed[i]])
-            best = self._totals[i] if self._totals[i] > best else best
+        if num_listed > 0:
+            self._add_up_listed(num_listed, (<Scorer>self._parts[self._listing].scorer).values, sums, rest)
+            best = highest(self._totals, num_listed)
         if best > greatest:
             return self._listed[pick_highest(self._totals, num_listed, self.draws) if self._draws_ties
                                 else first_highest(self._totals, num_listed)]
@@ -222,6 +225,18 @@ cdef class Weighted(Router):
         for i in range(num_listed):
             (<BestSums>sums).set(self._listed[i], self._sum_of(self._listed[i], rest))
         return chosen
+
+    cdef void _add_up_listed(self, int32_t num_listed, const double* scores, void* sums, double rest) noexcept nogil:
+        """Write the sums of the listed replicas, with these scores by the scorer of requests, to `_totals`."""
+        cdef double weight = self._parts[self._listing].weight
+        cdef const double* others = (<BestSums>sums).values
+        cdef int32_t i
+        if rest == 0.0 and (self._listing == self._num_parts - 1 or self._num_parts == 2):      # in the order of `score`
+            for i in range(num_listed):
+                self._totals[i] = others[self._listed[i]] + weight * weighable(scores[self._listed[i]])
+            return
+        for i in range(num_listed):
+            self._totals[i] = self._sum_of(self._listed[i], scores[self._listed[i]])
 
     cdef inline int32_t _pick_of(self, void* sums) noexcept nogil:
         return (<BestSums>sums).pick(self.draws) if self._draws_ties else (<BestSums>sums).first()
