@@ -43,8 +43,8 @@ class Mode(NamedTuple):
     target: str
 
 
-def _speculating(*acceptance, weights=()):
-    return VllmParameters(speculative=SpeculativeParameters(
+def _speculating(*acceptance, weights=(), is_async=False):
+    return VllmParameters(async_scheduling=is_async, speculative=SpeculativeParameters(
         num_tokens=3, acceptance=AcceptanceTable(distribution=weights) if weights else acceptance))
 
 
@@ -63,6 +63,14 @@ MODES = {
     "speculation, constant": Mode(Case(20_000, parameters=_speculating(1)), "<= 5 x"),
     "speculation, cyclic": Mode(Case(20_000, parameters=_speculating(1, 3, 0)), "<= 5 x"),
     "speculation, drawn": Mode(Case(20_000, parameters=_speculating(weights=(3, 2, 2, 1))), "<= 5 x"),
+    "speculation, constant, `async_scheduling`": Mode(
+        Case(20_000, parameters=_speculating(1, is_async=True)), "<= 4 x"),
+    "speculation, cyclic, `async_scheduling`": Mode(
+        Case(20_000, parameters=_speculating(1, 3, 0, is_async=True)), "<= 4 x"),
+    "speculation, drawn, `async_scheduling`": Mode(
+        Case(20_000, parameters=_speculating(weights=(3, 2, 2, 1), is_async=True)), "<= 4 x"),
+    "speculation, KV pressure, `async_scheduling`": Mode(
+        Case(20_000, parameters=_speculating(1, is_async=True), num_gpu_blocks=6500), "<= 4 x"),
     "groups: 5 windows of 1024": Mode(Case(20_000, layer_groups=GEMMA), "<= 3 x"),
     "groups: window of 128": Mode(Case(20_000, layer_groups=GPT_OSS), "<= 3 x"),
     "groups: 3 of chunks of 8192": Mode(Case(20_000, layer_groups=LLAMA), "<= 3 x"),

@@ -61,13 +61,13 @@ cdef class InOrder(Scheduler):
                 tokens = sequence.num_computed + sequence.scheduled
                 if self.kv.is_hybrid:
                     self.kv.slide(slot, self.settled(slot))
-                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0, min(tokens, sequence.num_tokens))
+                self.kv.allocate(slot, sequence.row, 0, self._slots(tokens), 0, 0,
+                                 min(tokens, <int64_t>sequence.num_tokens - self.kv.hashes_ahead))
                 if self._notes_turns:
                     self._note_turn(sequence)
                 self.add_entry(batch, slot)
         self.kv.step_before(self._next_order)
-        batch.num_members = self.num_members
-        batch.shape.context_tokens = self.member_tokens
+        batch.num_members, batch.shape.context_tokens = self.num_members, self.member_tokens
         self._budget = budget
         return 1
 

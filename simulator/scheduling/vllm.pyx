@@ -128,7 +128,7 @@ cdef class Vllm(EncodingScheduler):
             self._refuse_tier(why_no_tier(parameters, self.copies), context.num_stages)
         self._tail_unit = self.kv.hit_tokens if self.kv.is_hybrid and (<GroupTables>self.kv).hits_end_inside else 0
         self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
-            self._is_async or context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
+            context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and (context.num_stages > 1 or self._tail_unit > 0))
         self._take_stages(context.num_stages, behaviour)
         self.waiting = WaitingQueue(context.requests, context.demands,
@@ -155,8 +155,7 @@ cdef class Vllm(EncodingScheduler):
     def _take_stages(self, num_stages, behaviour):
         if self._is_async and num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
-        self.grouping = self.grouping and (self._interval == 1 or num_stages == 1) and not (
-            self._caches_at_end and self._num_drafts > 0 and self.kv.caches)    # one by one: blocks hashed at the end
+        self.grouping = self.grouping and (self._interval == 1 or num_stages == 1)
         if self._is_async or num_stages > 1:
             self.overlap(self._is_async, num_stages)
 
@@ -494,6 +493,11 @@ cdef class Vllm(EncodingScheduler):
             slot = self._links.next(slot)
         self._gather(batch)
         return 0
+
+    cdef void leave_multi_token(self, int32_t slot) noexcept nogil:
+        EncodingScheduler.leave_multi_token(self, slot)
+        if self._is_async or self._caches_at_end:       # `update` has put blocks into the cache when its turns ended
+            self.kv.cache(slot, self._sequences[slot].num_tokens - 1)
 
     cdef void _note_turn(self, Sequence* sequence) noexcept nogil:
         self._chunk_continues = self._chunk_continues or sequence.is_partial

@@ -25,14 +25,16 @@ from support.workloads import plain_workload
 HOSTS = (None, None, HostParameters(output_token_us=40.0, output_token_accumulates=True, completion_us=100.0))
 
 
-def scene(kind, seed):
-    """Return a random scenario with this kind of acceptance, and options of `run`."""
+def scene(kind, seed, is_async=None):
+    """Return a random scenario with this kind of acceptance, and options of `run`; is_async None: drawn, mostly not."""
     rng = Random(f"{kind} {seed}")
     if rng.random() < 0.35:
         description, replicas = random_description(30_000 + seed, beyond_vllm=True), rng.choice([1, 1, 2])
     else:
         description, replicas = random_traffic(30_000 + seed)
     description["options"] |= {"async_scheduling": rng.random() < 0.1, "num_speculative_tokens": 0}
+    if is_async is not None:
+        description["options"]["async_scheduling"] = is_async
     if rng.random() < 0.3:
         description["options"]["long_prefill_token_threshold"] = 0
     scenario = load(description)
@@ -59,6 +61,13 @@ def test_runs_taken_at_once_change_nothing(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(40))
+def test_runs_taken_at_once_change_nothing_with_async_scheduling(kind, seed):
+    scenario, options = scene(kind, seed, is_async=True)
+    assert_same(*(run(scenario, details=False, fast_forward=fast, **options) for fast in (True, False)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_scenes_are_worth_running(kind):
     recordings = [run(scene(kind, seed)[0], details=False, **scene(kind, seed)[1]) for seed in range(40)]
     requests = np.concatenate([recording.requests for recording in recordings])
@@ -79,10 +88,12 @@ def cluster_of(parameters, workload, **setup):
 @pytest.mark.parametrize(("setup", "multi_token"), [
     ({}, True), ({"num_gpu_blocks": 200, "enable_prefix_caching": True}, True), ({"tracks_identity": True}, False),
     ({"fast_forward": False}, False)])
-def test_a_multi_token_cohort_forms_where_no_one_observes_blocks(acceptance, setup, multi_token):
-    speculative = SpeculativeParameters(num_tokens=3, acceptance=acceptance)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_multi_token_cohort_forms_where_no_one_observes_blocks(acceptance, setup, multi_token, is_async):
+    parameters = VllmParameters(
+        speculative=SpeculativeParameters(num_tokens=3, acceptance=acceptance), async_scheduling=is_async)
     setup = {"num_gpu_blocks": 1000, "block_size": 16, "max_model_len": 1000, **setup}
-    cluster = cluster_of(VllmParameters(speculative=speculative), plain_workload([0] * 8, 100, 50), **setup)
+    cluster = cluster_of(parameters, plain_workload([0] * 8, 100, 50), **setup)
 
     scheduler = cluster.replicas[0].scheduler
     assert (scheduler.multi_token is not None) == multi_token
@@ -107,3 +118,22 @@ def test_a_constant_acceptance_by_hand():
     assert recording.itl_count.sum() == 3
     # Three steps of 4 drafts, each of which has 2 accepted, also the last, of which a text that ends takes one less.
     assert recording.speculation == {"num_draft_tokens": 12, "steps": [0, 0, 3, 0, 0]}
+
+
+def test_a_constant_acceptance_with_async_scheduling_by_hand():
+    # As above; but a batch is formed when the one before it begins, so that its contexts have the 10 tokens of two
+    # batches behind the known text, of 10, 10, 13, 16 tokens without its last one. The last batch brings nothing.
+    speculative = SpeculativeParameters(num_tokens=4, acceptance=(2,))
+    latency = Linear(Linear.Parameters(
+        base_us=1000.0, per_sequence_us=0.0, per_prefill_token_us=0.0, per_context_token_us=0.0))
+    parameters = VllmParameters(speculative=speculative, async_scheduling=True)
+    for fast_forward in (True, False):
+        recording = record(plain_workload(0, 10, 9), parameters, latency, details=False, block_size=4,
+                           num_gpu_blocks=100, max_model_len=1000, fast_forward=fast_forward)
+
+        assert recording.token_times[0] == [1_000_000, *[2_000_000] * 3, *[3_000_000] * 3, *[4_000_000] * 2]
+        assert recording.iterations["decode_tokens"].tolist() == [0, 5, 5, 5, 5]
+        assert recording.iterations["context_tokens"].tolist() == [0, 15, 20, 23, 26]
+        assert recording.iterations["used_blocks"].tolist() == [3, 4, 5, 6, 7]
+        assert recording.itl_count.sum() == 3
+        assert recording.speculation == {"num_draft_tokens": 12, "steps": [0, 0, 3, 0, 0]}

@@ -62,10 +62,10 @@ cdef int64_t cohort_tokens(Replica replica, Scheduler scheduler, int32_t ended) 
     """Return the text tokens of a group of multi-token members, without drafts to verify."""
     cdef int64_t tokens = scheduler.member_tokens
     if replica.run.length > 1:
-        tokens = replica.run.contexts[ended]
-    elif scheduler.num_in_flight > 0:
+        tokens = replica.run.contexts[ended + replica.run.behind]
+    elif scheduler.num_in_flight > scheduler.lead:
         tokens -= scheduler.multi_token.last_advance
-    return tokens - <int64_t>(scheduler.turn_tokens - 1) * scheduler.num_members
+    return tokens - <int64_t>((1 + scheduler.lead) * scheduler.turn_tokens - 1) * scheduler.num_members
 
 
 cdef int64_t overlapping_tokens(Replica replica, Scheduler scheduler) noexcept nogil:

@@ -19,6 +19,17 @@ cdef enum:
     FRUITLESS_LIMIT = 20000  # preemptions without a token that count as a livelock; a step preempts max_running at most
 
 
+cdef int fall_out_early(Rank self, int64_t last_end_ns) except -1 nogil:
+    """Have all members leave: a halt kept the batch from being formed that would follow the one in flight."""
+    cdef int32_t slot = self.scheduler.first_running()
+    while slot >= 0:
+        if self.scheduler.sequence(slot).is_member:
+            self._fall_out(slot, last_end_ns)
+        slot = self.scheduler.next_running(slot)
+    self.finish.clear()
+    return 0
+
+
 @cython.final
 cdef class Rank:
     """One scheduler with its KV cache, and the requests that it runs.
@@ -201,6 +212,8 @@ cdef class Rank:
     cdef int _start_unusually(self, Batch* batch) except -1 nogil:
         if self._is_multi_token:
             self.scheduler.begin_multi_token()
+            if self.scheduler.overlaps:
+                self.scheduler.fly(batch)
             return 0
         return self._start_ahead(batch)
 
@@ -344,6 +357,8 @@ cdef class Rank:
         cdef int64_t begins_ns = start_ns
         cdef int32_t num_members = self.scheduler.num_members, num_leaving = self._aborted.size if is_in_progress else 0
         cdef int32_t slot, i
+        if is_in_progress and self.scheduler.num_in_flight <= self.scheduler.lead and num_members > 0:
+            return fall_out_early(self, start_ns)
         for i in range(num_leaving):
             slot = self.scheduler.slot_of(self._aborted.rows[i])
             if slot >= 0 and self.scheduler.sequence(slot).is_member:
@@ -534,7 +549,7 @@ cdef class Rank:
 
     cdef int _join_multi_token(self, const Entry* entry, int32_t sampled, int32_t left) except -1 nogil:
         cdef int64_t end = self.scheduler.join_multi_token(entry, sampled, left)
-        return self.finish.push(end, entry.order, entry.slot) if end >= 0 else 0
+        return self.finish.push(end - self.scheduler.lead, entry.order, entry.slot) if end >= 0 else 0
 
     cdef int _fall_out(self, int32_t slot, int64_t now_ns) except -1 nogil:
         self.delivery.last_token_ns[self.scheduler.sequence(slot).row] = now_ns

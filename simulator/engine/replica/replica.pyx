@@ -353,12 +353,12 @@ cdef class Replica:
     cdef inline int _plan_members(self, int64_t horizon_ns) except -1 nogil:
         cdef int32_t behind = self.scheduler.lead
         cdef int64_t most
-        most = min(self.rank.num_alike(), <int64_t>MAX_RUN - behind)
+        most = min(self.rank.num_alike(), <int64_t>MAX_RUN - 2 * behind)
         if most > 1 and (not self.scheduler.overlaps or self._is_followed()):
-            if most + behind > self.run.room:
-                grow_run(&self.run, most + behind)
-            if self.run.keeps_contexts:
-                plan_multi_token(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.scheduler)
+            if most + 2 * behind > self.run.room:
+                grow_run(&self.run, most + 2 * behind)
+            if self.run.keeps_contexts:                 # a member leaves while its turns `behind` are in flight
+                plan_multi_token(&self.run, &self.pipeline, most + behind, horizon_ns, self.latency, self.scheduler)
             else:
                 plan_run(&self.run, &self.pipeline, most, horizon_ns, self.latency, self.rank.kv, self.scheduler.phase)
             self.wake_ns = self.run.ends_ns[self.run.length - 1]

@@ -56,12 +56,14 @@ cdef void plan_run(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t hori
 
 cdef void plan_multi_token(RunAhead* run, Pipeline* pipeline, int64_t most, int64_t horizon_ns, LatencyModel latency,
                            Scheduler scheduler) noexcept nogil:
-    cdef Batch* batch = oldest(pipeline)
+    cdef Batch* batch = oldest(pipeline) if pipeline.num_in_flight == 1 else newest(pipeline)
     cdef int64_t end_ns = batch.end_ns, context_tokens = batch.shape.context_tokens
-    cdef int32_t free_blocks = scheduler.kv.free_blocks, phase = scheduler.phase, i = 1
+    cdef int32_t free_blocks = scheduler.kv.free_blocks, phase = scheduler.phase
+    cdef int32_t behind = pipeline.num_in_flight - 1, i = behind + 1
     begin_run(run, pipeline)
-    run.contexts[0] = context_tokens
+    run.contexts[0], run.contexts[behind] = oldest(pipeline).shape.context_tokens, context_tokens
     batch.shape.context_tokens = scheduler.member_tokens
+    most += behind
     while i < most and end_ns < horizon_ns:
         free_blocks -= scheduler.kv.due(phase)
         if free_blocks < 0 or end_ns > END_OF_CLOCK_NS - LONGEST_ITERATION_NS:
@@ -77,7 +79,7 @@ cdef void plan_multi_token(RunAhead* run, Pipeline* pipeline, int64_t most, int6
         phase = phase + 1 if phase + 1 < scheduler.kv.num_phases else 0
         i += 1
     batch.shape.context_tokens = context_tokens
-    run.length = i
+    run.length = i - behind
 
 
 cdef void take_back(const RunAhead* run, Pipeline* pipeline, int32_t first, int32_t end,
@@ -169,6 +171,8 @@ cdef void move_to(const RunAhead* run, Batch* batch, int32_t i) noexcept nogil:
     batch.duration_ns = batch.end_ns - batch.start_ns
     batch.used_blocks = run.used_blocks[i]
     batch.shape.context_tokens = run.context_tokens + <int64_t>i * batch.num_members
+    if run.contexts != NULL:
+        batch.shape.context_tokens = run.contexts[i]
     if run.behind > 0:
         batch.start_ns = begun_ns(run, i - run.behind) if i > 0 else run.scheduled_ns
         if i > 0:
@@ -182,8 +186,7 @@ cdef void drop_from_run(RunAhead* run, Pipeline* pipeline, int32_t count) noexce
         move_to(run, newest(pipeline), count + 1)
     run.length -= count
     if run.contexts != NULL:
-        batch.shape.context_tokens = run.contexts[count]
-        memmove(run.contexts, run.contexts + count, run.length * sizeof(int64_t))
+        memmove(run.contexts, run.contexts + count, (run.length + run.behind) * sizeof(int64_t))
     if run.length > 1:
         run.scheduled_ns, run.start_ns = batch.start_ns, batch.end_ns - batch.duration_ns
         run.context_tokens = batch.shape.context_tokens
