@@ -9,7 +9,8 @@ from support.live_sessions import EXPERIMENT
 
 CASES = {
     "failures": ('failures=[{kind="stop",mtbf_s=10.0,mttr_s=5.0}]', "failures: serve cannot do this yet; leave it"),
-    "autoscaling": ('autoscaling={policy="queueing",alpha=1.0,beta=1.0,gamma=1.0}', "autoscaling.policy: serve takes apa, hpa, kpa, queue, "),
+    "autoscaling": ('autoscaling={policy="queueing",alpha=1.0,beta=1.0,gamma=1.0}',
+                    "autoscaling.policy: serve takes apa, hpa, kpa, queue, "),
     "horizon": ("horizon_s=10.0", "horizon_s: expected inf, found 10: --duration ends a session"),
     "lengths": ('workload.output_knowledge={predictor="exact"} cluster.routing={policy="least_loaded",'
                 'metric="expected_tokens"}', "workload.output_knowledge: no policy can know the"),
