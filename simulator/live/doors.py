@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from simulator.config.experiment import Experiment
 from simulator.config.load import changed
+from simulator.errors import InputErrors, KeyFault
 
 
 def with_doors(experiment: Experiment) -> tuple[Experiment, tuple[str, ...]]:
@@ -11,7 +12,10 @@ def with_doors(experiment: Experiment) -> tuple[Experiment, tuple[str, ...]]:
     Each pool serves the requests to it alone.
 
     The record of a session has the name in its column model, so that a run sends each request to the same replica.
+    Raises InputErrors: the number of replicas may change.
     """
+    if experiment.autoscaling is not None:
+        raise InputErrors([KeyFault("autoscaling: expected none with --replica-ports: each port has a replica")])
     pools = []
     for pool in experiment.all_pools():
         pools += [replace(pool, name=f"replica-{len(pools) + i}", replicas=1, max_replicas=None,

@@ -1,7 +1,7 @@
 """The cluster of an experiment, with requests that come while it runs: it has a clock, but does not wait for it."""
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ from simulator.domain import records
 from simulator.engine.sources.fed import Fed
 from simulator.workload.base import Workload
 
+LIVE_KEYS = {"autoscaling"}     # of parts that act while the cluster runs, not on its results alone
 SEGMENTS_EACH = 16              # room for so many pieces of prompts a request, on average
 
 
@@ -73,7 +74,8 @@ class LiveFleet:
         self._open: set[int] = set()
         self._news: list[Message] = []
         self._sequence = 0
-        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=())
+        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=tuple(
+            part for part in prepared.parts if not LIVE_KEYS.isdisjoint(part.keys)))
         self.cluster = build(prepared, self, source=Fed)
         self._recorder = self.cluster.fleet.recorder
         self.workload.demands["deadline_ns"] = records.NEVER_NS
@@ -86,11 +88,15 @@ class LiveFleet:
     # ---- the engine's sink of tokens
 
     wants_iterations, wants_tokens = False, True
+    streams: ClassVar[dict] = {}
 
     def tokens(self, rows: np.ndarray) -> None:
         """Take rows of `records.TOKEN`."""
         for time_ns, row, tokens in rows.tolist():
             self._announce(time_ns, row, tokens, records.RUNNING)
+
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Take rows of a table that only results have."""
 
     # ---- input
 
@@ -158,6 +164,11 @@ class LiveFleet:
     def max_model_len(self) -> int:
         """Longest text that each pool takes, in tokens."""
         return min(pool.max_model_len for pool in self._pools)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client waits for anything."""
+        return not self._open and not self._news
 
     @property
     def num_open(self) -> int:

@@ -26,6 +26,7 @@ from simulator.results.directory import Contents, staged
 
 VOCABULARY = 128_000            # without a model
 LEAST_VOCABULARY = 2 * FIRST_ID
+BUSY_CORES = 0.5                # used by a process that may be too slow by itself
 CONTENTS = Contents("serve", {"session", "results", "serve.json"}.__contains__, frozenset(("serve.json",)),
                     lambda _: "an earlier session exists")
 
@@ -62,6 +63,7 @@ class Session:
         facts = Facts(model or named or experiment.name, _version(experiment), vocabulary, key)
         self.experiment, self._began_s = experiment, time.time()
         self.fleet = LiveFleet(prepared, most_requests, doors)
+        refusals.check_blocks(self.fleet)
         self.service = Service(self.fleet, Clock(speed, time.monotonic_ns))
         words, tally = Words(vocabulary), Tally(self.fleet)
         self.service.observer = tally.note
@@ -129,15 +131,15 @@ class Session:
         service, server, clock = self.service, self.server, self.service.clock
         shares = {"engine": service.engine_ns / 1e9, "writing answers": server.http_ns / 1e9,
                   "metrics": server.metrics_ns / 1e9}
-        total, first = sum(shares.values()), max(shares, key=shares.get)
+        wall_s = time.time() - self._began_s
         return {"version": __version__, "requests": count, "differing_rows": differing,
                 "stopped": self.fleet.is_stopped, "ended_by": self._ended_by,
-                "simulated_s": clock.now_ns() / 1e9, "wall_s": time.time() - self._began_s,
+                "simulated_s": clock.now_ns() / 1e9, "wall_s": wall_s,
                 "speeds": [{"wall_ns": wall_ns - clock.changes[0][0], "simulated_ns": simulated_ns, "speed": speed}
                            for wall_ns, simulated_ns, speed in clock.changes],
                 "kept_up": None if clock.is_fast else service.lag.kept_up, "lag": service.lag.table(),
                 "cpu_s": shares,
-                "cause": f"{100 * shares[first] / max(total, 1e-9):.0f} % of the CPU time counted went into {first}",
+                "cause": _cause(shares, time.process_time() / wall_s),
                 "statuses": {str(status): count for status, count in sorted(server.statuses.items())},
                 "ignored_fields": dict(server.ignored)}
 
@@ -146,3 +148,11 @@ def _version(experiment: Experiment) -> str:
     """Return the version for clients: vLLM's, or the simulator's."""
     found = getattr(experiment.all_pools()[0].engine.parameters, "vllm_version", None)
     return __version__ if found is None else f"{found}.0"
+
+
+def _cause(shares: dict[str, float], load: float) -> str:
+    """Return the likely cause of lag; load : cores that the process has used."""
+    if load < BUSY_CORES:
+        return f"this process used {100 * load:.0f} % of a core: other processes, or waits for clients, delayed it"
+    first = max(shares, key=shares.get)
+    return f"{100 * shares[first] / max(sum(shares.values()), 1e-9):.0f} % of the CPU time counted went into {first}"

@@ -6,12 +6,14 @@ from simulator.config.experiment import Experiment, Pool
 from simulator.config.parts import keys_in
 from simulator.domain.traits import OutputKnowledge
 from simulator.errors import InputErrors, KeyFault
+from simulator.live.fleet import LIVE_KEYS, LiveFleet
 
 # Keys of parts that only add to results: the run of the recorded session has them.
 ONLY_RESULTS = ("output.replica_samples_s", "output.decisions", "prices", "power", "carbon", "electricity",
                 "pools[].cost_per_hour")
 # Policies that know of a request no more than its prompt and its priority, none of it before it comes.
 SCHEDULERS = ("faster_transformer", "orca", "sarathi", "sglang", "vllm")
+AUTOSCALERS = ("apa", "hpa", "kpa", "queue", "utilisation")
 ROUTERS = ("always_busiest", "cache_aware", "dynamo", "least_loaded", "lor", "power_of_two", "prefix_threshold",
            "random", "round_robin", "weighted", "weighted_random")
 SCORERS = ("active-requests", "kv-utilization", "load-aware", "load-balance", "precise-prefix-cache", "prefix-affinity",
@@ -24,10 +26,22 @@ def check(experiment: Experiment) -> None:
         raise InputErrors(faults)
 
 
+def check_blocks(fleet: LiveFleet) -> None:
+    """Raise InputErrors: a text of the longest length does not fit some replica."""
+    caches = [replica.rank.kv for replica in fleet.cluster.replicas]
+    if (most := min(kv.num_blocks * kv.block_size for kv in caches)) < fleet.max_model_len:
+        raise InputErrors([KeyFault(
+            f"engine.max_model_len: expected at most {most}, the tokens of all KV blocks of a replica, found "
+            f"{fleet.max_model_len}: a client may ask for a text of that length")])
+
+
 def _faults(experiment: Experiment) -> Iterator[str]:
     for key in keys_in(experiment):
-        if key not in ONLY_RESULTS:
+        if key not in (*ONLY_RESULTS, *LIVE_KEYS):
             yield f"{key}: serve cannot do this yet; leave it out"
+    scaling = experiment.autoscaling
+    if scaling is not None and scaling.policy not in AUTOSCALERS:
+        yield _one_of("autoscaling.policy", scaling.policy, AUTOSCALERS)
     if not math.isinf(experiment.horizon_s):
         yield f"horizon_s: expected inf, found {experiment.horizon_s:g}: --duration ends a session"
     for key in ("images", "videos"):

@@ -41,17 +41,22 @@ class Service:
         None: nothing is until something comes in.
         """
         began_ns = time.thread_time_ns()
-        if self.clock.is_fast and not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
-            self.clock.jump(next_ns)
+        if self.clock.is_fast:
+            if self.fleet.is_idle:              # an autoscaler would let time run on for ever
+                return None
+            if not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
+                self.clock.jump(next_ns)
         now_ns = self.clock.now_ns()
         self.fleet.advance(now_ns)
         news = self.fleet.due(now_ns)
         self.engine_ns += time.thread_time_ns() - began_ns
         for message in news:
             self._pass_on(message)
-        if self.fleet.is_stopped:
+        next_ns = self.fleet.next_ns()
+        if self.fleet.is_stopped or (next_ns is None and not self.fleet.is_idle):   # requests wait for ever
+            self.fleet.is_stopped = True
             self.fail_all()
-        if (next_ns := self.fleet.next_ns()) is None:
+        if next_ns is None:
             return None
         return self.clock.wall_at(next_ns)
 
@@ -80,7 +85,7 @@ class Service:
         """Let all clients leave, and the requests with them."""
         for row in self.fleet.open_rows():
             self.fleet.cancel(row, self.clock.now_ns())
-        while (next_ns := self.fleet.next_ns()) is not None:
+        while not self.fleet.is_idle and (next_ns := self.fleet.next_ns()) is not None:
             self.fleet.advance(next_ns)
             for message in self.fleet.due(next_ns):
                 self._pass_on(message)

@@ -16,6 +16,9 @@ WAYS = {
     "priority": ["engine.policy=priority", "topology.replicas=1", "cluster.routing.policy=random"],
     "host": ["latency.host.output_token_us=700.0", "latency.host.queue_base_us=1500.0",
              "latency.host.completion_us=300.0", "cluster.routing.policy=least_loaded"],
+    "autoscaling": ["cluster.routing.policy=least_loaded", 'pools=[{name="all",replicas=1,max_replicas=3}]',
+                    'autoscaling={policy="utilisation",target=0.3,interval_s=0.05,'
+                    "scale_down_stabilization_window_s=0.1,provisioning_delay={mean_s=0.05}}"],
     "sglang": ["engine.scheduler=sglang", "engine.num_gpu_blocks=200", "engine.block_size=1"],
 }
 
@@ -33,6 +36,8 @@ def test_a_run_of_the_record_gives_the_rows_that_were_served(tmp_path, way, seed
 
     assert differing_rows(served, result.requests) == []
     assert set(np.unique(served.requests["status"])) == {records.COMPLETED, records.TIMED_OUT}
+    assert (served.requests["replica"].max() == 2) == (way == "autoscaling")
+    assert served.requests["preemptions"].any() or way != "preemptions"
     assert served.requests["cached_tokens"].any() == experiment.engine.enable_prefix_caching
     _assert_equal_messages(session.messages, result, served)
 

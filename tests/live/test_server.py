@@ -224,7 +224,7 @@ def test_the_other_routes(tmp_path):
     tokens, text, models, health, ping, version, load, replicas, page = Site(tmp_path).talk(scenario)
     assert tokens["count"] == 7
     assert "".join(tokens["token_strs"]) == text == HELLO["prompt"]
-    assert (models["data"][0]["id"], models["data"][0]["max_model_len"]) == ("served", 256)
+    assert (models["data"][0]["id"], models["data"][0]["max_model_len"]) == ("served", 180)
     assert health == ping == b""
     assert version["version"].endswith(".0")
     assert load == {"server_load": 0}

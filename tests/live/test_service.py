@@ -88,6 +88,31 @@ def test_fast_time_needs_no_time(tmp_path):
     assert fleet.workload.requests["arrival_ns"][1] == stands_ns + 1
 
 
+def test_fast_time_does_not_run_for_an_autoscaler_alone(tmp_path):
+    _, fleet = fleet_of(tmp_path, ['pools=[{name="all",replicas=1,max_replicas=3}]',
+                                   'autoscaling={policy="utilisation",interval_s=0.01}'])
+    service, client = Service(fleet, Clock(FAST, Wall())), Client()
+    assert service.turn() is None
+    service.submit(LiveRequest(30, 5, 5), client)
+    while service.turn() is not None:
+        pass
+    assert client.news[-1][:2] == (0, service.clock.now_ns())
+    service.submit(LiveRequest(30, 5, 5), client)
+    service.abort()
+    assert fleet.is_idle
+
+
+def test_an_engine_that_cannot_go_on_ends_all_requests(tmp_path):
+    _, fleet = fleet_of(tmp_path, ["engine.max_model_len=256", "topology.replicas=1"])
+    service, client = Service(fleet, Clock(FAST, Wall())), Client()
+    service.submit(LiveRequest(10, 240, 240), client)       # more than all blocks
+    while service.turn() is not None:
+        pass
+    assert fleet.is_stopped
+    assert client.news[-1][0] == 0
+    assert sum(tokens for tokens, _, _ in client.news) < 240
+
+
 @pytest.mark.parametrize("until_ns", [1, 20 * MS, 40 * MS, 60 * MS])
 def test_a_client_that_leaves_frees_the_blocks(tmp_path, until_ns):
     _, fleet = fleet_of(tmp_path, ["topology.replicas=1", "engine.enable_prefix_caching=false"])

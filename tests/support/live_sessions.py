@@ -15,7 +15,7 @@ replicas = 2
 [engine]
 max_num_seqs = 6
 max_num_batched_tokens = 64
-max_model_len = 256
+max_model_len = 180
 num_gpu_blocks = 48
 block_size = 4
 [latency]
@@ -74,7 +74,8 @@ class Session:
 
     def wait(self, until_ns):
         """Let time pass; None: until nothing is left to do."""
-        while (next_ns := self.fleet.next_ns()) is not None and (until_ns is None or next_ns < until_ns):
+        while (next_ns := self.fleet.next_ns()) is not None and (
+                not self.fleet.is_idle if until_ns is None else next_ns < until_ns):
             step_ns = next_ns if self.draw.random() < 0.5 else next_ns + int(self.draw.integers(0, 10_000_000))
             self.fleet.advance(step_ns if until_ns is None else min(step_ns, until_ns - 1))
             self.take(step_ns)
