@@ -163,7 +163,8 @@ CASES = (
         NIXL, ENCODES, RANKS, {"cluster.gateways": {"count": 2}}, {"cluster.gateway_queue": {"saturation": {}}},
         {"cluster.admission.policy": "reject_all"}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
         {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"workload.client_retry": {}},
-        {"horizon_s": 5.0})),
+        {"horizon_s": 5.0}, {"cluster.routing": WINDOWS},
+        *({f"cluster.{key}": sent} for key, sent in SENT_ON.items()))),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
         {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),

@@ -27,8 +27,8 @@ class Bursts(Part):
             "cluster.routing", "cluster.disaggregation.prefill", "cluster.disaggregation.decode")),
         Conflict(WINDOWS, has.RANKS, WHOLE),
         *(Conflict(WINDOWS, Feature(title, key), ONE_STAGE) for title, key in (
-            ("instances and workers of gateways", "cluster.gateways"), ("programs of agents", "cluster.programs"),
-            ("encode pools", "embeddings"))),
+            ("instances and workers of gateways", "cluster.gateways"), ("regions", "cluster.regions"),
+            ("programs of agents", "cluster.programs"), ("encode pools", "embeddings"))),
         Conflict(WINDOWS, Feature("client retries", "workload.client_retry"),
                  "an attempt may still wait for its window when the next one is sent"),
     )

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 import numpy as np
 
+from simulator.domain.request cimport Demand, Segment
 from simulator.kv.content cimport Cursor
 from simulator.routing.base cimport Router
 from simulator.routing.parts.hash_ring cimport HashRing
@@ -32,6 +33,31 @@ class PrefixHashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "points of each replica on the ring; more spread the prompts more evenly"))] = 160
 
 
+cdef int32_t[::1] shared_tokens(workload):
+    """Return how many leading tokens of each client's prompt other requests have, too.
+
+    Unlike `Content.public_tokens`, by the texts alone: prompts that may be computed again are no others' for it.
+    """
+    cdef const Demand[::1] demands = workload.demands
+    cdef const Segment[::1] segments = workload.segments
+    cdef int32_t count = <int32_t>(len(workload.requests) - workload.num_prefill_legs), row, owner
+    cdef int32_t[::1] shared = np.zeros(count, np.int32)
+    cdef int64_t i, tokens
+    for row in range(count):                # up to its own stream, which only its own prompt has so far
+        tokens = 0
+        for i in range(demands[row].segments_begin, demands[row].segments_begin + demands[row].num_segments):
+            if segments[i].stream & 3 and segments[i].stream >> 2 == row:
+                break
+            tokens += segments[i].num_tokens
+        shared[row] = <int32_t>min(tokens, INT32_MAX)
+    for row in range(count):
+        for i in range(demands[row].segments_begin, demands[row].segments_begin + demands[row].num_segments):
+            owner = <int32_t>min(segments[i].stream >> 2, INT32_MAX)
+            if segments[i].stream & 3 and owner != row and 0 <= owner < count:
+                shared[owner] = INT32_MAX   # others go on from its text
+    return shared
+
+
 @cython.final
 cdef class PrefixHash(Router):
     """The replica that owns the beginning of a prompt."""
@@ -41,25 +67,28 @@ cdef class PrefixHash(Router):
     cdef int32_t _prefix_tokens
     cdef double _factor
     cdef HashRing _ring
-    cdef uint64_t[::1] _own_texts       # [row] hash of hashed text that no other request has; 0: not drawn yet
+    cdef int32_t[::1] _shared_tokens    # [client's row] leading tokens of its prompt that others have, too
+    cdef uint64_t[::1] _own_texts       # [client's row] hash of hashed text that no other has; 0: not drawn yet
 
     def __init__(self, parameters, context):
         self._prefix_tokens, self._factor = parameters.prefix_tokens, parameters.load_factor
         self._ring = HashRing(self.num_replicas, parameters.points_per_replica)
-        self._own_texts = np.zeros(len(context.workload.requests), np.uint64)
+        self._shared_tokens = shared_tokens(context.workload)
+        self._own_texts = np.zeros(len(self._shared_tokens), np.uint64)
         self.reads_state = self.has_scores = True
 
     cdef uint64_t _hash(self, int32_t row) noexcept nogil:
         """Return the hash of the first tokens of a prompt; that of text that no other request has is drawn."""
         cdef Cursor cursor
         cdef int32_t hashed = min(self._prefix_tokens, self.requests[row].prompt_tokens)
-        cdef int32_t public = min(hashed, self.content.public_tokens(row))
+        cdef int32_t num_clients = <int32_t>len(self._shared_tokens), client
+        client = row if row < num_clients else row - num_clients        # a prefill leg has the prompt of its client
         cursor.hash, cursor.offset, cursor.piece = 0, 0, 0
-        if public == hashed:
+        if self._shared_tokens[client] >= hashed:
             return self.content.advance(row, hashed, &cursor)
-        while self._own_texts[row] == 0:
-            self._own_texts[row] = self.draws.bits()
-        return self._own_texts[row]
+        while self._own_texts[client] == 0:
+            self._own_texts[client] = self.draws.bits()
+        return self._own_texts[client]
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef int32_t owner = self._ring.owner(self._hash(row), self.view, INT32_MAX), best = -1, i
