@@ -6,25 +6,17 @@ from libc.stdlib cimport calloc, free
 cimport cython
 
 from simulator.core.draws cimport mix
-from simulator.core.memory cimport prefetch, resize
+from simulator.core.memory cimport resize
 from simulator.kv.prompt_hashes cimport read_hashes
 
 cdef enum:
     FIRST_BLOCKS = 1024
-    CACHED_SLOTS = 1 << 13      # of 16 bytes
 
 cdef uint64_t SPREAD = 0x9FB21C651E98DF25       # odd, without a pattern, as Weyl steps are
 
 
 cdef inline uint64_t with_replica(uint64_t hash, int32_t replica) noexcept nogil:
     return mix(hash + <uint64_t>(replica + 1) * SPREAD)
-
-
-cdef inline void prefetch_all(HashMap blocks, const uint64_t* hashes, int32_t count, int32_t replica) noexcept nogil:
-    """Fetch all slots at once: the map of thousands of replicas fits no cache, and look-ups would wait in turn."""
-    cdef int32_t i
-    for i in range(count if blocks._mask > CACHED_SLOTS else 0):
-        prefetch(&blocks._slots[with_replica(hashes[i], replica) & blocks._mask])
 
 
 @cython.final
@@ -61,7 +53,6 @@ cdef class LiveBlocks:
         cdef int32_t i, index
         cdef uint64_t key
         self._read(row)
-        prefetch_all(self._index_of, self._hashes, self._public, replica)
         for i in range(self._public):
             key = with_replica(self._hashes[i], replica)
             index = self._index_of.get(key)
@@ -83,7 +74,6 @@ cdef class LiveBlocks:
         cdef int32_t i, index
         cdef uint64_t key
         self._read(row)
-        prefetch_all(self._index_of, self._hashes, self._public, replica)
         for i in range(self._public):
             key = with_replica(self._hashes[i], replica)
             index = self._index_of.get(key)
@@ -113,7 +103,6 @@ cdef class LiveBlocks:
         own.discount = own.num_blocks * discount
         self._discount[replica] += own.discount - before
         self._read(row)
-        prefetch_all(self._index_of, self._hashes, self._public, replica)
         for i in range(self._public):
             index = self._index_of.get(with_replica(self._hashes[i], replica))
             if self._shared[index].users == 1:

@@ -123,22 +123,22 @@ def is_short(weight) -> bool:
     return weight <= 64 and (weight * 1024).is_integer()
 
 
-cdef int32_t pick_with_equals(TiedMinima loads, const int32_t* holders, double* costs, int32_t num_holders,
+cdef int32_t pick_with_equals(TiedMinima loads, const int32_t* found, double* costs, int32_t num_holders,
                               double cost, Draws draws) noexcept nogil:
-    """Return one of the replicas with the least load and of the holders with that cost; `costs` is overwritten."""
+    """Return one of the replicas with the least load and of the found ones with that cost; `costs` is overwritten."""
     cdef double least = loads.least(), load
     cdef bint is_equal
     cdef int32_t chosen, i
     for i in range(num_holders):
-        load = loads.get(holders[i])
+        load = loads.get(found[i])
         is_equal = costs[i] == cost and load != least
         costs[i] = load if is_equal else NAN
         if is_equal:
-            loads.set(holders[i], least)
+            loads.set(found[i], least)
     chosen = pick_least(loads, draws)
     for i in range(num_holders):
         if costs[i] == costs[i]:
-            loads.set(holders[i], costs[i])
+            loads.set(found[i], costs[i])
     return chosen
 
 
@@ -220,9 +220,9 @@ cdef class Dynamo(PrefixRouter):
     cdef int32_t _pick_by_load(self, int32_t row, int64_t now_ns) except -3 nogil:
         """Pick among the replicas with blocks of the prompt and the least loaded ones; -1: all are closed."""
         cdef const int32_t* overlaps
-        cdef double least, plain, best, load, credit, whole
+        cdef double least, plain, best, load, credit
         cdef int32_t num_holders, ties = 0, i, replica
-        # Then a cost is the load and a difference, without rounding: one look-up a replica instead of five.
+        # Then a cost is the load and a difference, not rounded: one look-up a replica, not five.
         cdef bint is_sum = self._decay == 0 and self._credit <= 64 and self._credit == <int64_t>self._credit
         cdef bint has_equal_cost = False
         self._take_loads(now_ns)
@@ -230,7 +230,6 @@ cdef class Dynamo(PrefixRouter):
         if least == INFINITY:
             return -1
         overlaps = self._look_up(row, now_ns)
-        whole = <double>self.requests[row].prompt_tokens / self.index.block_size
         best = plain = self._cost(row, self._loads.tied(0), 0, 0, 0.0)
         num_holders = self._find_holders(overlaps)
         for i in range(num_holders):
@@ -238,7 +237,7 @@ cdef class Dynamo(PrefixRouter):
             load, credit = self._loads.get(replica), self._credit * overlaps[replica]
             if load == INFINITY:
                 self.preference[i] = INFINITY
-            elif is_sum and credit <= whole:
+            elif is_sum and credit * self.index.block_size <= self.requests[row].prompt_tokens:
                 self.preference[i] = load + (plain - least) - self._prefill * credit - (
                     overlaps[replica] if self.account is None else self._live[replica])
             else:

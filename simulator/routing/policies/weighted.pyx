@@ -23,6 +23,7 @@ from simulator.routing.scoring.prefix import PrecisePrefixCache, PrefixAffinity
 cdef enum:
     FEW_REPLICAS = 128          # so many are compared as fast as some are listed
 
+
 cdef enum Picker:
     MAX_SCORE = 0
     RANDOM = 1
@@ -231,7 +232,7 @@ cdef class Weighted(Router):
         cdef double weight = self._parts[self._listing].weight
         cdef const double* others = (<BestSums>sums).values
         cdef int32_t i
-        if rest == 0.0 and (self._listing == self._num_parts - 1 or self._num_parts == 2):      # in the order of `score`
+        if rest == 0.0 and (self._listing == self._num_parts - 1 or self._num_parts == 2):     # as `score` does
             for i in range(num_listed):
                 self._totals[i] = others[self._listed[i]] + weight * weighable(scores[self._listed[i]])
             return
