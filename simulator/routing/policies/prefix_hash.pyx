@@ -33,7 +33,7 @@ class PrefixHashParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "points of each replica on the ring; more spread the prompts more evenly"))] = 160
 
 
-cdef int32_t[::1] shared_tokens(workload):
+def shared_tokens(workload):
     """Return how many leading tokens of each client's prompt other requests have, too.
 
     Unlike `Content.public_tokens`, by the texts alone: prompts that may be computed again are no others' for it.
@@ -55,7 +55,7 @@ cdef int32_t[::1] shared_tokens(workload):
             owner = <int32_t>min(segments[i].stream >> 2, INT32_MAX)
             if segments[i].stream & 3 and owner != row and 0 <= owner < count:
                 shared[owner] = INT32_MAX   # others go on from its text
-    return shared
+    return np.asarray(shared)
 
 
 @cython.final
