@@ -56,13 +56,13 @@ def files_of(family: Path) -> list[Path]:
 
 
 def is_taken(folder: Path) -> bool:
-    """Return whether a folder is a case, and one whose times are packed."""
+    """Return whether a folder is a case whose table of times, if it has one, is packed."""
     key = folder / "tables_key.txt"
     return folder.name[0] != "_" and (not key.exists() or key.read_text().strip() == VIDUR_TABLE)
 
 
 def spread(cases: list[list[Path]], count: int) -> list[list[Path]]:
-    """Return `count` cases at even distances, of those that are small where these suffice."""
+    """Return `count` cases at even distances: small cases only, if these suffice."""
     small = [case for case in cases if size_of(case) <= LARGEST_BYTES]
     small = small if len(small) >= count else sorted(cases, key=size_of)[:count]
     return [small[number * len(small) // count] for number in range(min(count, len(small)))]
