@@ -56,7 +56,7 @@ def files_of(family: Path) -> list[Path]:
 
 
 def is_taken(folder: Path) -> bool:
-    """Return whether a folder is a case whose table of times, if it has one, is packed."""
+    """Return whether a folder is a case, and its table of times, if it has one, is packed."""
     key = folder / "tables_key.txt"
     return folder.name[0] != "_" and (not key.exists() or key.read_text().strip() == VIDUR_TABLE)
 
