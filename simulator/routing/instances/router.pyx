@@ -109,8 +109,12 @@ cdef class Instances(Router):
         """Add `change` to the reasons for which one instance sends a replica no requests."""
         cdef Router router = self.routers[instance]
         cdef InstanceView view = self.views[instance]
-        if view.bar(replica, change):
-            router.opened(replica, now_ns) if view.accounts[replica].is_routable else router.closed(replica, now_ns)
+        if not view.bar(replica, change):
+            return
+        if view.accounts[replica].is_routable:
+            router.opened(replica, now_ns)
+        else:
+            router.closed(replica, now_ns)
 
     cdef int check(self) except -1 nogil:
         """Raise RuntimeError unless the accounts of the instances add up to that of the gateway."""
