@@ -1,4 +1,6 @@
 """SGLang with HiCache in experiments: times worked out by hand, what is refused, and what failures leave behind."""
+from functools import partial
+
 import pytest
 
 import simulator
@@ -172,7 +174,7 @@ def test_with_roles_it_is_refused(tmp_path):
 def test_its_steps_can_be_looked_at(tmp_path, monkeypatch):
     run(tmp_path, [(0, A, 2)])
     log, hooks = Log(100), assemble.Hooks
-    monkeypatch.setattr(assemble, "Hooks", lambda recorder, monitor: hooks(recorder, monitor, observer=log))
+    monkeypatch.setattr(assemble, "Hooks", partial(hooks, observer=log))
     cluster = assemble.build(assemble.prepare(load_experiment(tmp_path / "experiment.toml")), NO_SINK)
     cluster.replicas[0].scheduler.transfers.keep_log()
     cluster.run()
