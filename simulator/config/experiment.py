@@ -312,7 +312,7 @@ class Output(with_parts(Section, "output"), kw_only=True):
     chrome_trace_max_events: Annotated[int, Meta(ge=0, le=2**40, description=(
         "limit of events in trace.json, half of it for iterations (10^6: about 110 MB); 0: no limit"))] = MAX_EVENTS
     token_times: Annotated[bool, Meta(description=(
-        "write the time of every token of each request; of one that is sent again, or starts over, those of all attempts"
+        "write the time of every token of each request; of one that is sent again or starts over, those of all attempts"
         ))] = False
     vidur_csv: Annotated[bool, Meta(description=(
         "write request_metrics.csv and batch_metrics.csv with Vidur's columns; `export` writes Vidur's other files"
