@@ -84,8 +84,8 @@ cdef class LiveView(View):
             return 0
         self._read_changed(LEVELS if self.wants_levels else (BLOCKS if self.wants_blocks else COUNTS), now_ns)
         if self.wants_times:
-            for i in range(self.num_replicas):
-                if self.is_moving[i]:
+            for i in range(self.num_replicas):      # idle ones report, too
+                if not self.states[i].is_silent:
                     self.states[i].time_ns = now_ns
         return 0
 
