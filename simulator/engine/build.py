@@ -130,12 +130,14 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     for pool, delivery in zip(plan.pools, gates, strict=True):
         replicas += _replicas(pool, plan, shared, legs, delivery, len(replicas))
         hosts += [pool.host] * pool.places
-    fleet = _fleet(replicas, hosts, legs, shared)
+    fleet = Fleet(replicas, hosts, legs, shared)
+    _open_front_ends(fleet, plan)
     gateways = [_gateway(index, model, fleet, plan, shared, plan.front_of(model))
                 for index, model in enumerate(plan.models)]
     if plan.split:
         gateways = plan.split.gateways(fleet, gateways, plan, [*_entries(plan.pools)], partial(
             _gateway, fleet=fleet, plan=plan, shared=shared))
+    shared.outputs.attach(replicas)
     operations = _operations(fleet, gateways, plan)
     source = _source(workload, hooks, gates[0])
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
@@ -167,14 +169,6 @@ def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> lis
     if plan.resends is not None:
         fleet.operations.append(plan.resends(fleet, gateways, plan, gateway_of(fleet.workload, plan.models)))
     return fleet.operations
-
-
-def _fleet(replicas: list[Replica], hosts: list, legs, shared: Shared) -> Fleet:
-    """Return the replicas on one clock, with their front ends; `legs` : workload with prefill legs, if any."""
-    shared.outputs.attach(replicas)
-    fleet = Fleet(replicas, hosts, legs, shared)
-    _open_front_ends(fleet, shared.plan)
-    return fleet
 
 
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:

@@ -21,9 +21,10 @@ cdef class LiveOutputs(OutputCounts):
     requests : structured array (requests,), `records.REQUEST`. departures : see build.Shared.
     """
 
+    cdef Departures _departures
+    # NULL and None unless a policy reads outputs:
     cdef void** _replicas               # [replica] Replica, borrowed
     cdef list _replica_list             # owns them
-    cdef Departures _departures
     cdef Reading* _readings             # [row]
     cdef int64_t* _looks                # [replica] number of the look that read it last
     cdef int64_t _look, _now_ns         # number and instant of the last look; 0: none yet
@@ -31,9 +32,6 @@ cdef class LiveOutputs(OutputCounts):
     def __init__(self, requests, Departures departures):
         super().__init__(requests)
         self._departures = departures
-        self._readings = <Reading*>calloc(max(len(requests), 1), sizeof(Reading))
-        if self._readings == NULL:
-            raise MemoryError()
 
     def __dealloc__(self):
         free(self._replicas)
@@ -41,11 +39,14 @@ cdef class LiveOutputs(OutputCounts):
         free(self._looks)
 
     def attach(self, replicas):
-        """Read the replicas of this list; once, before the run."""
+        """Read the replicas of this list, if some policy reads outputs; once, after routers are made."""
+        if not self.is_requested:
+            return
         self._replica_list = list(replicas)
+        self._readings = <Reading*>calloc(max(len(self._owner), 1), sizeof(Reading))
         self._replicas = <void**>calloc(len(self._replica_list), sizeof(void*))
         self._looks = <int64_t*>calloc(len(self._replica_list), sizeof(int64_t))
-        if self._replicas == NULL or self._looks == NULL:
+        if self._replicas == NULL or self._readings == NULL or self._looks == NULL:
             raise MemoryError()
         for i, replica in enumerate(self._replica_list):
             self._replicas[<int32_t>i] = <void*>replica
