@@ -236,20 +236,22 @@ def iterations_are_those(seen: Seen, iterations: np.ndarray, rows: np.ndarray) -
 def tokens_come_in_order(seen: Seen) -> Iterator[Fault]:
     """Each token of an answer has a time, none before the token ahead of it.
 
-    Under `blis` a request that was preempted starts over, as does one that a client or a gateway sends again: its times
-    are those of all attempts.
+    Under `blis` a request that was preempted starts over: its times are those of all attempts. So are those of a
+    request that a client or a gateway sends again, where the last attempt counts.
     """
     table, times = seen.result.requests, table_of(seen.result, "token_times")
     if times is None:
         return
     offsets, times_ns = times
-    restarts = np.zeros(len(table), bool)
-    for name, once in (("retries", 0), ("client_attempts", 1), ("fallbacks", 0)):
+    restarts = table["retries"] > 0 if "retries" in table.dtype.names else np.zeros(len(table), bool)
+    begun_ns = np.full(len(table), -1)
+    for name, once in (("client_attempts", 1), ("fallbacks", 0)):
         if name in table.dtype.names:
-            restarts |= table[name] > once
+            begun_ns = np.where(table[name] > once, table["enqueued_ns"], begun_ns)
     again = any(pool.engine.scheduler == "blis" for pool in seen.experiment.all_pools())
     for row, (begin, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         own, record = times_ns[begin:end], table[row]
+        own = own[own > begun_ns[row]]
         if restarts[row] or record["status"] != records.COMPLETED:
             continue
         if (np.diff(own) < 0).any():
