@@ -61,7 +61,8 @@ class Selection(Part):
 
     def summary(self, run, summary):
         """See Part."""
-        return {} if self.experiment.cluster.pool_selection.retry else {"diagnosis": [
+        cluster = self.experiment.cluster
+        return {} if cluster.pool_selection.retry or cluster.fallbacks else {"diagnosis": [
             "cluster.pool_selection: without retry a request stays with its pool if that fails"]}
 
     def _bounds_ms(self, columns) -> Iterator[np.ndarray]:

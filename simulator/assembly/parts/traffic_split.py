@@ -63,7 +63,12 @@ class Shares(Part):
 
     def summary(self, run, summary):
         """See Part."""
-        return {"diagnosis": [f"{KEY}: a request stays with its pool if the replicas there fail or are closed"]}
+        cluster = self.experiment.cluster
+        left = {each.of for each in cluster.fallbacks}
+        kept = [name for name in cluster.traffic_split.pools if name not in left]
+        of = f" {', '.join(kept)}," if left else ""
+        return {"diagnosis": [f"{KEY}: a request stays with its pool{of} if the replicas there fail or are closed"]
+                } if kept else {}
 
 
 def _drawn(draws: np.random.Generator, weights: tuple[float, ...], count: int) -> np.ndarray:
