@@ -156,7 +156,7 @@ cdef class Vllm(EncodingScheduler):
         if self._is_async and num_stages > 1 and not behaviour.takes_async_stages:
             raise ValueError(f"async_scheduling with pipeline stages: {WHY_NO_ASYNC_STAGES}")
         self.grouping = self.grouping and (self._interval == 1 or num_stages == 1) and not (
-            self.tier is not None and self._num_drafts > 0)         # what a tier holds changes between turns
+            self.tier is not None and self._num_drafts > 0)         # the content of a tier changes between turns
         if self._is_async or num_stages > 1:
             self.overlap(self._is_async, num_stages)
 
