@@ -16,15 +16,15 @@ cdef class View:
     cdef public bint wants_counts           # waiting, running, loading, preemptions, tokens of prompts
     cdef public bint wants_blocks           # KV blocks in use; and counts
     cdef public bint wants_levels           # all other fields of a state but its time; and blocks
-    cdef public bint wants_times            # `time_ns` of a moving replica is that of the look, if all else is old
+    cdef public bint wants_times            # `time_ns` is that of the look, unless the replica is silent
     cdef public bint wants_caches           # `cached_blocks`
     cdef public bint wants_tiers            # `tiers_in_turn`, `best_tiers`
     cdef public bint wants_adapters         # `holds_adapter`; and counts, with which it is read
     cdef public bint wants_in_flight        # gains and losses of requests in `changed`, not by `sent` and `left`
 
-    # A live look leaves an unchanged state as it is, `time_ns` too, unless times are requested. Where `is_moving` the
-    # state is as of `looked_ns` nevertheless: the replica works, and blocks or levels are requested; or it is a
-    # snapshot.
+    # A live look leaves an unchanged state as it is, `time_ns` too, unless times are requested; the state is as of
+    # `looked_ns` nevertheless, unless the replica `is_silent`. Where `is_moving` the state was read at `looked_ns`: the
+    # replica works, and blocks or levels are requested; or the state is a snapshot.
     cdef int64_t looked_ns
     cdef int8_t* is_moving                  # [replica]
 

@@ -66,19 +66,19 @@ cdef class VllmDp(Router):
     cdef int32_t* _raised       # [_num_raised] replicas that have, or had, such requests, each once
     cdef int8_t* _is_raised     # [replica]
     cdef int32_t _num_raised
-    cdef int64_t* _seen_ns      # [replica] time of its state when it was scored last; where _was_moving: _scored_ns
-    cdef int8_t* _was_moving    # [replica] View.is_moving at that time
+    cdef int64_t* _seen_ns      # [replica] time of its state when it was scored last, or was closed
+    cdef int8_t* _reported      # [replica] it reports at each look, at the last one too
     cdef int64_t _scored_ns     # View.looked_ns at that time
 
     def __cinit__(self, parameters, context):
         self._scores = TiedMinima(self.num_replicas)
         self._added = <int32_t*>calloc(2 * self.num_replicas, sizeof(int32_t))
         self._on_ns = <int64_t*>calloc(2 * self.num_replicas, sizeof(int64_t))
-        self._was_moving = <int8_t*>calloc(2 * self.num_replicas, sizeof(int8_t))
-        if self._added == NULL or self._on_ns == NULL or self._was_moving == NULL:
+        self._reported = <int8_t*>calloc(2 * self.num_replicas, sizeof(int8_t))
+        if self._added == NULL or self._on_ns == NULL or self._reported == NULL:
             raise MemoryError()
         self._raised, self._seen_ns = self._added + self.num_replicas, self._on_ns + self.num_replicas
-        self._is_raised = self._was_moving + self.num_replicas
+        self._is_raised = self._reported + self.num_replicas
 
     def __init__(self, parameters, context):
         self._is_old = not behaviour_of(parameters.vllm_version).router_sees_kv
@@ -92,7 +92,7 @@ cdef class VllmDp(Router):
     def __dealloc__(self):
         free(self._added)
         free(self._on_ns)
-        free(self._was_moving)
+        free(self._reported)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef int32_t chosen = -1
@@ -105,7 +105,9 @@ cdef class VllmDp(Router):
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         if self._added[replica] == 0:
-            self._on_ns[replica] = self._scored_ns if self._was_moving[replica] else self._seen_ns[replica]
+            self._on_ns[replica] = self._seen_ns[replica]
+            if self._reported[replica]:
+                self._on_ns[replica] = max(self._scored_ns, self._seen_ns[replica])
         if not self._is_raised[replica]:
             self._is_raised[replica] = True
             self._raised[self._num_raised] = replica
@@ -125,18 +127,18 @@ cdef class VllmDp(Router):
         """Score replicas that changed, and replicas that report again after we sent requests."""
         cdef int32_t i, replica
         self.view.look(now_ns)
-        if self.view.looked_ns != self._scored_ns:      # moving replicas are seen anew
+        if self.view.looked_ns != self._scored_ns:      # idle replicas have reported, too
             self._review_raised()
         for i in range(self.view.num_changed):
             replica = self.view.changed[i]
             if self.view.accounts[replica].is_routable:
-                self._was_moving[replica] = self.view.is_moving[replica]
+                self._reported[replica] = not self.view.states[replica].is_silent
                 self._seen_ns[replica] = self.view.states[replica].time_ns
                 self._forget_added(replica)
                 self._scores.set(replica, self._score_of(replica))
                 continue
-            if self._was_moving[replica]:           # it is no longer scored
-                self._was_moving[replica], self._seen_ns[replica] = False, self._scored_ns
+            if self._reported[replica]:             # it is no longer scored
+                self._reported[replica], self._seen_ns[replica] = False, max(self._scored_ns, self._seen_ns[replica])
             self._scores.set(replica, INFINITY)
         self.view.forget_changes()
         self._scored_ns = self.view.looked_ns
@@ -155,8 +157,9 @@ cdef class VllmDp(Router):
 
     cdef bint _forget_added(self, int32_t replica) noexcept nogil:
         """Drop the requests added to a state that has been replaced; say whether there were any."""
-        cdef int64_t time_ns = (
-            self.view.looked_ns if self.view.is_moving[replica] else self.view.states[replica].time_ns)
+        cdef int64_t time_ns = self.view.states[replica].time_ns
+        if not self.view.states[replica].is_silent:
+            time_ns = max(time_ns, self.view.looked_ns)
         if self._added[replica] == 0 or time_ns == self._on_ns[replica]:
             return False
         self._added[replica] = 0

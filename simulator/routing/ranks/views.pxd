@@ -30,6 +30,7 @@ cdef class Groups(View):
 
     # Add up for a group the reports and the accounts of its ranks.
     cdef void add_up(self, int32_t group) noexcept nogil
+    cdef void _date_states(self) noexcept nogil
     # Given blocks in tiers of each rank, [medium x rank], return for each group those of its rank with the most.
     cdef const int32_t* _most_of_groups(self, const int32_t* found) except NULL nogil
     cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil

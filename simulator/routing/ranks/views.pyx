@@ -73,7 +73,16 @@ cdef class Groups(View):
             self.mark(self._outdated[i])
         self._num_outdated = 0
         self.looked_ns, self.has_tiers = self._ranks.looked_ns, self._ranks.has_tiers
+        if self.wants_times:
+            self._date_states()
         return 0
+
+    cdef void _date_states(self) noexcept nogil:
+        """Date each group by the latest report of its ranks: ranks report without a change, too."""
+        cdef int32_t i
+        for i in range(self._ranks.num_replicas):
+            self.states[self._group_of[i]].time_ns = max(
+                self.states[self._group_of[i]].time_ns, self._ranks.states[i].time_ns)
 
     cdef int32_t num_routable(self, int32_t group) noexcept nogil:
         cdef int32_t count = 0, i
