@@ -15,7 +15,7 @@ from support.goldens import GOLDENS
 
 FEW = 10
 GROUP = 10
-SEEDS = 60
+SEEDS = 30
 TESTS = Path(__file__).resolve().parents[1]
 ROOMS = frozenset((TESTS.parent / ".ci/rooms").read_text().split())
 LIKE = (int, PosixPath, WindowsPath)        # types of values that may stand for each other
