@@ -1,15 +1,16 @@
-"""Writer of docs/score.json, docs/accuracy.md and the scores of backends, from the data sets of bench/accuracy.
+"""Writer of docs/scoreboard, docs/accuracy.md and the scores of backends, from the data sets of bench/accuracy.
 
 The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
 `python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each
-price of `operators`, one at a time, and with the prices that the other data sets choose; with `--page` only the pages
-are written again.
+price of `operators`, one at a time, and with the prices that the other data sets choose. `--rows` keeps the latter two
+of the last time; with `--page` only the pages are written again.
 """
 import argparse
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -17,39 +18,48 @@ import msgspec
 from simulator.study.accuracy.ablation import ablate
 from simulator.study.accuracy.chosen import choose
 from simulator.study.accuracy.data_set import open_all
-from simulator.study.accuracy.files import json_of, write_text
+from simulator.study.accuracy.files import csv_of, json_of, write_text
 from simulator.study.accuracy.page import in_short, page
 from simulator.study.accuracy.predict import OK
+from simulator.study.accuracy.rows import Point
 from simulator.study.accuracy.scoring import Score, overall_of, read_score, score
 
 HOME = Path(__file__).parents[1]
-SCORE, PAGE, GUIDE = HOME / "docs/score.json", HOME / "docs/accuracy.md", HOME / "docs/guide/iteration_times.md"
+SCORE, POINTS = HOME / "docs/scoreboard/score.json", HOME / "docs/scoreboard/points.csv"
+PAGE, GUIDE = HOME / "docs/accuracy.md", HOME / "docs/guide/iteration_times.md"
 CHECKED = HOME / "hardware/efficiency/checked.toml"
 COMPARED = CHECKED.with_name("compared.toml")
 COMPARED_HEAD = (
     "# Errors of predictions against real servers, by model and accelerator, in per cent: written by\n"
-    "# tools/accuracy_page.py from docs/score.json, which has the sources. in_sample: prices were fitted on these very "
-    "runs.\n")
+    "# tools/accuracy_page.py from docs/scoreboard/score.json, which has the sources. in_sample: prices were fitted on "
+    "these very runs.\n")
 BACKENDS = ("operators", "roofline")
 QUOTED = re.compile(r"<!-- score (?P<backend>\w+) -->.*?<!-- -->")
 SCORED = re.compile(r'^\[(?P<backend>\w+)\]\nchecked = (?P<checked>".*")\nscore = ".*"$', re.MULTILINE)
 DIGITS = 4
+MANY = 200          # pairs of a replay, at least
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", default=os.environ.get("SIM_DATA") or HOME / "../shared/data")
+    parser.add_argument("--rows", action="store_true", help="keep the scores without prices")
     parser.add_argument("--page", action="store_true", help="simulate nothing")
     options = parser.parse_args()
     if not options.page:
         data_sets = open_all([HOME / "bench/accuracy"], options.root)
         if absent := [path for each in data_sets for path in each.absent]:
             parser.error(f"files not found: {', '.join(absent)}")
-        found = score(data_sets, BACKENDS, tell=print).score
-        of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
-        ablations = ablate(of_one_pool, tell=print)
-        found = msgspec.structs.replace(found, ablations=ablations, chosen=choose(of_one_pool, ablations, print))
-        write_text(SCORE, json_of(committed(found)))
+        found, points = score(data_sets, BACKENDS, tell=print)
+        if options.rows:
+            last = read_score(SCORE)
+            ablations, chosen = last.ablations, last.chosen
+        else:
+            of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
+            ablations = ablate(of_one_pool, tell=print)
+            chosen = choose(of_one_pool, ablations, print)
+        write_text(SCORE, json_of(committed(msgspec.structs.replace(found, ablations=ablations, chosen=chosen))))
+        write_text(POINTS, csv_of(Point, sampled(points)))
     found = read_score(SCORE)
     write_text(PAGE, page(found))
     write_text(GUIDE, quoting(GUIDE.read_text(encoding="utf-8"), found))
@@ -61,14 +71,32 @@ def committed(found: Score) -> Score:
     """Return a reproducible score: four decimals, no wall times."""
     rows = tuple(rounded(msgspec.structs.replace(row, wall_s=None)) for row in found.rows)
     return msgspec.structs.replace(found, rows=rows, overall=tuple(overall_of(rows)),
+                                   rankings=tuple(map(rounded, found.rankings)),
                                    ablations=tuple(map(rounded, found.ablations)),
                                    chosen=tuple(map(rounded, found.chosen)))
 
 
+def sampled(points: list[Point]) -> list[Point]:
+    """Return our points with six digits; of replays, which have a point a request, one request in ten."""
+    sizes = Counter((each.data_set, each.backend, each.metric) for each in points)
+    kept, seen = [], Counter()
+    for each in points:
+        place = each.data_set, each.backend, each.metric
+        seen[place] += 1
+        if each.backend in BACKENDS and (sizes[place] < MANY or seen[place] % 10 == 1):
+            kept.append(msgspec.structs.replace(each, measured=float(f"{each.measured:.6g}"),
+                                                predicted=float(f"{each.predicted:.6g}")))
+    return kept
+
+
 def rounded(row: msgspec.Struct) -> msgspec.Struct:
     """Return a row with four decimals."""
-    return msgspec.structs.replace(row, **{name: round(value, DIGITS) for name in row.__struct_fields__
-                                           if isinstance(value := getattr(row, name), float)})
+    def short(value):
+        if isinstance(value, dict):
+            return {name: short(each) for name, each in value.items()}
+        return round(value, DIGITS) if isinstance(value, float) else value
+
+    return msgspec.structs.replace(row, **{name: short(getattr(row, name)) for name in row.__struct_fields__})
 
 
 def quoting(guide: str, found: Score) -> str:

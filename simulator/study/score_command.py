@@ -7,16 +7,18 @@ from pathlib import Path
 
 from simulator import registry
 from simulator.errors import InputErrors
-from simulator.study.accuracy import files
+from simulator.study.accuracy import files, own
 from simulator.study.accuracy.baseline import losses
-from simulator.study.accuracy.data_set import open_all
-from simulator.study.accuracy.page import NAMES
+from simulator.study.accuracy.case import NAMES
+from simulator.study.accuracy.data_set import Opened, open_all
+from simulator.study.accuracy.gate import read_points, worsened
 from simulator.study.accuracy.predict import OK
 from simulator.study.accuracy.scoring import Score, read_score, score
 
 DONE, WORSE = 0, 1
 DATA = os.path.join("bench", "accuracy")        # of a checkout
 ROOT = os.path.join("..", "shared", "data")
+PUBLISHED = os.path.join("docs", "scoreboard", files.POINTS)        # of a checkout
 BACKENDS = ("operators", "roofline")            # backends for any model, fitted on none of the data
 
 
@@ -37,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an earlier score; the exit status is 1 if a MAPE has grown, or a row is gone"))
     parser.add_argument("--tolerance", type=_points, metavar="POINTS", default=1.0, help=(
         "percentage points by which a MAPE may grow; default: 1.0"))
+    parser.add_argument("--gate", nargs="?", const=PUBLISHED, metavar="POINTS.csv", help=(
+        "points of an earlier score; the exit status is 1 if the MAPE of a deployment has grown by more than a tenth "
+        f"and 2 points, or a point is gone; data sets that are not scored are left out; default: {PUBLISHED}"))
+    parser.add_argument("--add", action="append", default=[], metavar="FOLDER", help=(
+        "data set of your own, as `import` writes it: copied into DIR of --out, and scored with each later score "
+        "there; repeatable"))
     parser.add_argument("--quiet", action="store_true", help="no table, no progress")
 
 
@@ -58,10 +66,8 @@ def run(options: argparse.Namespace) -> int:
         except InputErrors as errors:
             raise InputErrors([f"--backend: {fault}" for fault in errors.faults]) from None
     before = read_score(options.baseline) if options.baseline else None
-    if options.out:
-        files.check_free(Path(options.out), options.overwrite)
-    data_sets = open_all(options.data, options.root or os.environ.get("SIM_DATA") or ROOT)
-    scored = score(data_sets, backends, options.overrides, _silent if options.quiet else _tell)
+    points = read_points(options.gate) if options.gate else None
+    scored = score(_opened(options), backends, options.overrides, _silent if options.quiet else _tell)
     for row in scored.score.rows:
         if row.status != OK:
             place = ", ".join(filter(None, row.key))
@@ -72,11 +78,28 @@ def run(options: argparse.Namespace) -> int:
         print(_table(scored.score))
         if options.out:
             print(f"\nscore in {options.out}")
-    return _against(scored.score, before, options.tolerance) if before else DONE
+    lines = losses(scored.score, before, options.tolerance) if before else []
+    lines += worsened(scored, points) if points is not None else []
+    return _failed(lines)
 
 
-def _against(now: Score, before: Score, tolerance: float) -> int:
-    lines = losses(now, before, tolerance)
+def _opened(options: argparse.Namespace) -> list[Opened]:
+    """Return the data sets, with those that the board keeps; copy those that are added into it."""
+    if options.add and not options.out:
+        raise InputErrors(["--add: --out must name the board"])
+    folders, added = options.data, own.checked(options.add)
+    if options.out:
+        files.check_free(Path(options.out), options.overwrite)
+        kept = [folder for folder in own.kept_in(options.out) if Path(folder).name not in added]
+        kept += map(str, added.values())
+        is_elsewhere = folders == [DATA] and not os.path.isdir(DATA)
+        folders = kept if kept and is_elsewhere else [*folders, *kept]
+    data_sets = open_all(folders, options.root or os.environ.get("SIM_DATA") or ROOT)
+    own.copy(added, options.out)
+    return data_sets
+
+
+def _failed(lines: list[str]) -> int:
     for line in lines:
         print(f"worse: {line}", file=sys.stderr)
     return WORSE if lines else DONE

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,51 +21,13 @@ from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
 from simulator.study.accuracy.page import page
 from simulator.study.accuracy.scoring import read_score
 from simulator.study.accuracy.scoring import score as scored
-from support.data_sets import PROVENANCE, TEN_MS
+from support.accuracy import HEAD, POINTS, TEXT, score, write_set
 
 ROOT = Path(__file__).parents[2]
-HEAD = ("id,hardware,model,dtype,kv_cache_dtype,tensor_parallel,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,"
-        "peer_ttft_ms,peer_tpot_ms")
-POINTS = (  # an iteration takes 10 ms: TTFT is 10 ms, and TPOT, too
-    "a,h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,20,12.5,30,10",
-    "b,h100-sxm-80gb,llama-3.1-8b,,,1,100,20,1,8,10,8,10",
-    "c,h100-sxm-80gb,llama-9000,,,1,100,20,1,20,10,20,10",          # nobody wrote its facts
-    "d,h100-sxm-80gb,llama-3.1-405b,,,1,100,20,1,20,10,20,10")      # does not fit on one
-TEXT = 'name = "made-up"' + PROVENANCE + """fits = ["roofline"]
-form = "closed_loop"
-noise = {ttft = 0.02}
-[reader]
-requests_per_client = 2
-shortest_share = 1.0
-[experiment.engine]
-async_scheduling = false
-enable_prefix_caching = false
-""" + TEN_MS + """[[peers]]
-name = "Peer"
-version = "1"
-column_prefix = "peer_"
-"""
-
-
 @pytest.fixture
 def write(tmp_path):
     """Write a data set; return its folder."""
-    def write(text=TEXT, points=POINTS, name="one", head=HEAD, digest=None):
-        data = "\n".join([head, *points, ""])
-        (tmp_path / f"{name}.csv").write_text(data)
-        digest = digest or hashlib.sha256(data.encode()).hexdigest()
-        folder = tmp_path / "sets" / name
-        folder.mkdir(parents=True)
-        (folder / "dataset.toml").write_text(
-            f'{text}\n[[files]]\nrole = "points"\npath = "{name}.csv"\nsha256 = "{digest}"\n')
-        return folder
-    return write
-
-
-def score(tmp_path, *arguments, out="out"):
-    status = cli.main(["score", str(tmp_path / "sets"), "--root", str(tmp_path), "--out", str(tmp_path / out),
-                       "--overwrite", "--quiet", *arguments])
-    return status, json.loads((tmp_path / out / "score.json").read_text())
+    return partial(write_set, tmp_path)
 
 
 def test_errors_are_those_worked_out_by_hand():

@@ -7,6 +7,7 @@ import numpy as np
 
 # Metric -> unit. The first three are of requests, the others of a whole run.
 UNITS = {"ttft": "ms", "tpot": "ms", "e2e": "ms", "makespan": "s", "throughput": "output tokens/s"}
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -43,6 +43,15 @@ class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     reason: Text
 
 
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A known cause of errors, shown beside the worst rows."""
+
+    metrics: Annotated[tuple[Metric, ...], Meta(min_length=1)]
+    model: Annotated[str | None, Meta(description="model; default: all models")] = None
+    backend: Annotated[str | None, Meta(description="predictor; default: every one")] = None
+    cause: Text
+
+
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Another simulator, with published predictions to show beside ours."""
 
@@ -87,6 +96,7 @@ class DataSet(msgspec.Struct, frozen=True, kw_only=True):
     backends: Annotated[dict[str, dict[str, Any]], Meta(description="backend -> keys of its [latency]")] = {}
     noise: Noise = Noise()
     unusable: tuple[Unusable, ...] = ()
+    causes: tuple[Cause, ...] = ()
     peers: tuple[Peer, ...] = ()
 
 

@@ -33,8 +33,8 @@ def write(scored: Scored, folder: Path) -> None:
     """Write the files into a folder, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / JSON, json_of(scored.score))
-    write_text(folder / CSV, _csv(Row, scored.score.rows))
-    write_text(folder / POINTS, _csv(Point, scored.points))
+    write_text(folder / CSV, csv_of(Row, scored.score.rows))
+    write_text(folder / POINTS, csv_of(Point, scored.points))
     write_text(folder / PAGE, page(scored.score))
 
 
@@ -50,7 +50,7 @@ def write_text(path: Path, text: str) -> None:
     os.replace(staged, path)
 
 
-def _csv(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> str:
+def csv_of(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> str:
     """Return rows as CSV; unknown values are empty cells."""
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")

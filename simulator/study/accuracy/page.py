@@ -3,10 +3,13 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from simulator.study.accuracy.ablation import METRICS, NOTHING, Ablated
+from simulator.study.accuracy.case import NAMES
 from simulator.study.accuracy.chosen import Chosen
+from simulator.study.accuracy.markdown import head, line
 from simulator.study.accuracy.predict import OK
 from simulator.study.accuracy.rows import BURSTS, OTHER, SPLIT, Row
 from simulator.study.accuracy.scoring import Overall, Score
+from simulator.study.accuracy.sections import engines, ranking, worst
 
 HEAD = """# How far predictions are from measurements
 
@@ -26,6 +29,14 @@ out in turn: a price of the table above is kept if the mean error of the other d
 deployment is simulated with the prices kept. No constant of a price is fitted to a deployment: the measurements could
 decide this choice alone.
 """
+OWN = """## Measurements of yours
+
+`python -m simulator import FILE --as measured --out FOLDER` converts the output of a load generator. Then FOLDER's
+dataset.toml needs its `[experiment]`: the server, as in an experiment. `python -m simulator score --out BOARD --add
+FOLDER` scores it beside the others, now and with each later score of BOARD. To publish a data set, send FOLDER as a new
+folder of bench/accuracy, its files in it (paths begin with ./), with source, licence, machine, version, date and
+purpose; or publish BOARD as it is: score.md names the commit, points.csv has each pair.
+"""
 COVERAGE = '"covered": runs with the measured value inside their interval, `[latency] uncertainty`, in per cent.\n'
 COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_pct": "bias", "mean_error_pct": "mean",
            "r": "r", "p50_error_pct": "p50", "p90_error_pct": "p90", "p99_error_pct": "p99", "ks": "KS",
@@ -33,7 +44,6 @@ COLUMNS = {"n": "n", "mape_pct": "MAPE", "median_ape_pct": "median APE", "bias_p
 COVERED = {"coverage_pct": "covered"}            # shown where some row has it
 LOADS = (OTHER, BURSTS, SPLIT)
 SIGNED = ("bias_pct", "mean_error_pct", "p50_error_pct", "p90_error_pct", "p99_error_pct")
-NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "makespan": "makespan", "throughput": "throughput"}
 PURPOSES = {"held": ("Held data", "They were not used while prices were made."),
             "development": ("Development data", "Used while prices were made: they say less than held data.")}
 
@@ -54,10 +64,11 @@ def page(score: Score) -> str:
                 of_level = [row for row in rows if row.level == level]
                 parts.append(f"{heading}: level {level}\n\n{note}\n\n{_medians(score.overall, of_level[0])}")
                 parts += [_deployment(of_level, place) for place in dict.fromkeys(map(_place, of_level))]
+    parts += [engines(score), ranking(score), worst(score)]
     parts.append(_ablations(score.ablations))
     parts.append(_chosen(score))
     parts.append(_missing(score.rows))
-    parts.append(_measured(score))
+    parts += [_measured(score), OWN]
     return "\n".join(filter(None, parts))
 
 
@@ -74,10 +85,10 @@ def in_short(score: Score, backend: str) -> str:
 
 def _medians(overall: Iterable[Overall], like: Row) -> str:
     """Return the table of medians over data sets with the level, purpose and sample of a row."""
-    lines = _table(["load", "predictor", "metric", "data sets", "MAPE, median", "bias, median"], 3)
+    lines = head(["load", "predictor", "metric", "data sets", "MAPE, median", "bias, median"], 3)
     for load in LOADS:
-        lines += [_line([load, each.backend, NAMES[each.metric], each.data_sets, f"{each.mape_pct:.1f}",
-                         f"{each.bias_pct:+.1f}"])
+        lines += [line([load, each.backend, NAMES[each.metric], each.data_sets, f"{each.mape_pct:.1f}",
+                        f"{each.bias_pct:+.1f}"])
                   for each in overall if (each.load, each.purpose, each.in_sample, each.level) == (
                       load, like.purpose, like.in_sample, like.level)]
     return "\n".join([*lines, ""])
@@ -91,9 +102,9 @@ def _deployment(rows: list[Row], place: tuple[str, str, str]) -> str:
     data_set, model, gpu = place
     mine = [row for row in rows if _place(row) == place]
     columns = COLUMNS | (COVERED if any(row.coverage_pct is not None for row in mine) else {})
-    lines = [f"### {model}, {gpu} ({data_set})", "", *_table(["metric", "predictor", *columns.values()], 2)]
+    lines = [f"### {model}, {gpu} ({data_set})", "", *head(["metric", "predictor", *columns.values()], 2)]
     for metric in NAMES:
-        lines += [_line([NAMES[metric], row.backend, *(_text(row, name) for name in columns)])
+        lines += [line([NAMES[metric], row.backend, *(_text(row, name) for name in columns)])
                   for row in mine if row.metric == metric]
     if lost := sorted({(row.backend, row.not_completed) for row in mine if row.not_completed}):
         lines += ["", "; ".join(f"{backend}: {count} requests did not end, and are in no number"
@@ -110,10 +121,10 @@ def _ablations(ablations: Iterable[Ablated]) -> str:
     columns = [(place, metric) for place in places for metric in METRICS
                if (NOTHING, *place, metric) in found and found[NOTHING, *place, metric].mape_pct is not None]
     lines = ["## Contribution of each price", "", PRICES_HEAD,
-             *_table(["without", "by", *(f"{place[0]} {NAMES[metric]}" for place, metric in columns)], 2)]
+             *head(["without", "by", *(f"{place[0]} {NAMES[metric]}" for place, metric in columns)], 2)]
     for name, overrides in dict.fromkeys((each.without, each.overrides) for each in found.values()):
         cells = [_without(found, name, place, metric) for place, metric in columns]
-        lines.append(_line([name or "nothing: all prices", " ".join(f"`{each}`" for each in overrides) or "-", *cells]))
+        lines.append(line([name or "nothing: all prices", " ".join(f"`{each}`" for each in overrides) or "-", *cells]))
     return "\n".join([*lines, ""])
 
 
@@ -123,14 +134,14 @@ def _chosen(score: Score) -> str:
         return ""
     with_all = {(*_place(each), each.metric): each for each in score.ablations if each.without == NOTHING}
     lines = ["## Deployments left out", "", CHOSEN_HEAD,
-             *_table(["deployment", "metric", "prices that the others drop", "MAPE, all prices", "MAPE, left out",
-                      "median APE, left out", "bias, left out"], 3)]
+             *head(["deployment", "metric", "prices that the others drop", "MAPE, all prices", "MAPE, left out",
+                   "median APE, left out", "bias, left out"], 3)]
     for each in score.chosen:
         before = with_all[(*_place(each), each.metric)]
         if each.mape_pct is not None:
-            lines.append(_line([f"{each.model}, {each.gpu} ({each.data_set})", NAMES[each.metric],
-                                ", ".join(each.dropped) or "none", f"{before.mape_pct:.1f}", f"{each.mape_pct:.1f}",
-                                f"{each.median_ape_pct:.1f}", f"{each.bias_pct:+.1f}"]))
+            lines.append(line([f"{each.model}, {each.gpu} ({each.data_set})", NAMES[each.metric],
+                               ", ".join(each.dropped) or "none", f"{before.mape_pct:.1f}", f"{each.mape_pct:.1f}",
+                               f"{each.median_ape_pct:.1f}", f"{each.bias_pct:+.1f}"]))
     lines += ["", *(_median_left_out(score.chosen, metric) for metric in METRICS)]
     return "\n".join([*lines, ""])
 
@@ -153,9 +164,9 @@ def _without(found: Mapping[tuple, Ablated], name: str, place: tuple[str, str, s
 
 def _missing(rows: Iterable[Row]) -> str:
     names = ["data set", "predictor", "model, GPU", "metric", "status", "runs", "reason"]
-    lines = ["## Not compared", "", *_table(names, len(names))]
+    lines = ["## Not compared", "", *head(names, len(names))]
     missing = [row for row in rows if row.status != OK]
-    lines += [_line([row.data_set, row.backend, ", ".join(filter(None, (row.model, row.gpu))) or "all",
+    lines += [line([row.data_set, row.backend, ", ".join(filter(None, (row.model, row.gpu))) or "all",
                      NAMES.get(row.metric, "all"), row.status, row.n or "-", row.reason.replace("|", "/")])
               for row in missing]
     return "\n".join([*lines, ""]) if missing else ""
@@ -183,12 +194,3 @@ def _text(row: Row, name: str) -> str:
     if name in ("r", "ks"):
         return f"{value:.3f}"
     return f"{value:+.1f}" if name in SIGNED else f"{value:.1f}"
-
-
-def _table(names: list[str], num_texts: int) -> list[str]:
-    """Return the head of a table: columns of texts, then of numbers."""
-    return [_line(names), "|" + "---|" * num_texts + "---:|" * (len(names) - num_texts)]
-
-
-def _line(cells: list) -> str:
-    return f"| {' | '.join(map(str, cells))} |"

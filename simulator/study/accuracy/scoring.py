@@ -12,6 +12,7 @@ from simulator.study.accuracy.ablation import Ablated
 from simulator.study.accuracy.chosen import Chosen
 from simulator.study.accuracy.data_set import Opened
 from simulator.study.accuracy.predict import OK, Ways, predict
+from simulator.study.accuracy.ranking import Ranking, published_rankings, rankings_of
 from simulator.study.accuracy.rows import OTHER, Point, Row, absent_row, published_rows, rows_of
 
 SCHEMA = 1
@@ -42,6 +43,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     data_sets : provenance of each, keys of `dataset.toml` except those of its reader.
     ablations : scores without one price; empty unless requested.
     chosen : scores of data sets left out of the choice of prices; empty unless requested.
+    rankings : of the runs of each deployment by each predictor.
     """
 
     schema: int
@@ -53,6 +55,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     overall: tuple[Overall, ...]
     ablations: tuple[Ablated, ...] = ()
     chosen: tuple[Chosen, ...] = ()
+    rankings: tuple[Ranking, ...] = ()
 
 
 class Scored(NamedTuple):
@@ -75,18 +78,19 @@ def score(data_sets: list[Opened], backends: Iterable[str], overrides: Iterable[
     """
     backends, overrides = tuple(backends), tuple(overrides)
     found = collect_faults(*[(lambda each=each: [] if each.absent else each.cases()) for each in data_sets])
-    rows, points, readings = [], [], Readings()
+    rows, points, rankings, readings = [], [], [], Readings()
     for data_set, cases in zip(data_sets, found):
         for backend in backends:
             made = _of_backend(data_set, cases, Ways(backend, readings, overrides))
-            rows, points = rows + made[0], points + made[1]
+            rows, points, rankings = rows + made[0], points + made[1], rankings + made[2]
             tell(f"{data_set.says.name}, {backend}: {sum(row.status == OK for row in made[0])} rows")
         made = published_rows(data_set, cases)
         rows, points = rows + made[0], points + made[1]
+        rankings += published_rankings(data_set, cases)
     return Scored(Score(
         schema=SCHEMA, revision=git_revision(PACKAGE.parent), backends=backends,
         overrides=overrides, data_sets=tuple(_provenance(each) for each in data_sets), rows=tuple(rows),
-        overall=tuple(overall_of(rows))), points)
+        overall=tuple(overall_of(rows)), rankings=tuple(rankings)), points)
 
 
 def overall_of(rows: Iterable[Row]) -> list[Overall]:
@@ -122,10 +126,12 @@ def read_score(file: str) -> Score:
     return found
 
 
-def _of_backend(data_set: Opened, cases: list, ways: Ways) -> tuple[list[Row], list[Point]]:
+def _of_backend(data_set: Opened, cases: list, ways: Ways) -> tuple[list[Row], list[Point], list[Ranking]]:
     if data_set.absent:
-        return [absent_row(data_set, ways.backend)], []
-    return rows_of(data_set, ways.backend, cases, [predict(data_set, case, ways) for case in cases])
+        return [absent_row(data_set, ways.backend)], [], []
+    predictions = [predict(data_set, case, ways) for case in cases]
+    return (*rows_of(data_set, ways.backend, cases, predictions),
+            rankings_of(data_set, ways.backend, cases, predictions))
 
 
 def _middle(of_sets: Mapping[str, list[Row]], name: str) -> float:
@@ -138,4 +144,5 @@ def _provenance(data_set: Opened) -> dict[str, Any]:
         "name", "measured", "machine", "engine", "version", "date", "source", "licence", "level", "purpose", "fits",
         "form")}
     return given | {"files": [{"path": file.path, "sha256": file.sha256} for file in says.files],
-                    "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers]}
+                    "peers": [{"name": peer.name, "version": peer.version} for peer in says.peers],
+                    "causes": [msgspec.to_builtins(each) for each in says.causes]}
