@@ -189,7 +189,7 @@ def test_wheels_of_cibuildwheel_are_built_as_a_users(ci, strict):
 
 def test_what_a_reader_puts_beside_the_experiments_is_not_shipped():
     code = ("import setup; print(sorted(setup.BuildPython.left_out(str(setup.ROOT / 'configs'), "
-            "['README.md', 'data', 'linear.toml', 'results', 'trace.csv', '__pycache__'])))")
+            "['README.md', 'data', 'linear.toml', 'reproduce', 'results', 'trace.csv', '__pycache__'])))")
     asked = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert asked.stdout.strip() == "['__pycache__', 'results', 'trace.csv']"

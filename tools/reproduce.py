@@ -55,7 +55,8 @@ to 2024.
 ABSENT = (
     "Andes: its figures are qualities of experience, which no summary of ours has; `configs/andes.toml` has the order.",
     "Splitwise's clusters: throughput at equal cost and power depends on machines and a search that we lack.",
-    "Vidur's fidelity: errors of our own predictions on real servers are in [accuracy](../accuracy.md).",
+    "Vidur's fidelity: errors of our own predictions on real servers are in [accuracy](../accuracy.md). Its search for "
+    "capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
     "Autoscalers on the traces of Azure and BurstGPT: no published number fixes the policies, and BurstGPT's trace is "
     "not stored beside this project. [Choosing an autoscaler](autoscalers.md) compares them on a day of our own.",
 )
