@@ -58,6 +58,7 @@ def test_keys_of_a_class_that_is_chosen_no_longer_go():
 
 
 def test_texts_that_no_line_can_be_found_in_are_written_anew():
-    found = with_values('engine = {scheduler = "vllm"}\nextends = "base.toml"\n', "small.toml", {"engine.block_size": 8})
+    inline = 'engine = {scheduler = "vllm"}\nextends = "base.toml"\n'
+    found = with_values(inline, "small.toml", {"engine.block_size": 8})
 
     assert tomli.loads(found) == {"engine": {"scheduler": "vllm", "block_size": 8}, "extends": "base.toml"}
