@@ -151,7 +151,7 @@ def read_toml(file: str) -> dict:
 
 
 def parse_toml(text: str, file: str) -> dict:
-    """Return the table of a TOML text; a fault is reported with `file`, line and column."""
+    """Return the table of a TOML text; faults name `file`, line and column."""
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:

@@ -1,4 +1,4 @@
-"""`python -m simulator explore [EXPERIMENT.toml]`: a page whose answers follow its controls."""
+"""`python -m simulator explore [EXPERIMENT.toml]`: a page of controls and answers."""
 import argparse
 import threading
 import webbrowser

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 
 from simulator.api import Order, run_ordered
+from simulator.assembly.latency import Readings
 from simulator.assembly.site import sites_of
 from simulator.config.experiment import Experiment
 from simulator.config.layers import Layers, read_text
 from simulator.config.load import changed, kind_of, plain, resolve
 from simulator.errors import InputErrors, faults_of
-from simulator.latency.readings import Readings
 from simulator.results.figures.chart import Chart
 from simulator.results.interrupts import Aborted
 from simulator.results.lanes import Lanes
@@ -83,14 +83,14 @@ def answer_of(source: Source, readings: Readings, stop: Callable[[], bool]) -> d
     bounds = {} if experiment.slo is None else plain(experiment.slo)
     return {"name": experiment.name, "controls": state_of(experiment), "figures": figures_of(result.summary),
             "facts": facts(result.summary), "latencies": latencies_of(result.summary),
-            "charts": [content_of(chart) for chart in _charts(result, bounds)], "notes": notes(result.summary),
+            "charts": [content_of(chart) for chart in charts_of(result, bounds)], "notes": notes(result.summary),
             "sources": sources_of(experiment, result.summary), "memory": memory}
 
 
 def result_of(experiment: Experiment, readings: Readings, stop: Callable[[], bool], **output: bool) -> Any:
     """Return the result of a run in memory. Raises Superseded: `stop` returned True.
 
-    output : of [output], in place of what the charts need.
+    output : keys of [output]; default: tables for charts, without token times.
     """
     given = {"iterations": True, "requests": True, "token_times": False} | output
     experiment = changed(experiment, output=msgspec.structs.replace(experiment.output, **given))
@@ -145,10 +145,16 @@ def plain_array(value: Any) -> Any:
     raise TypeError(type(value))
 
 
-def _charts(result: Any, bounds: dict[str, float]) -> list[Chart]:
-    lanes = Lanes(lambda names: result.column_blocks("iterations", names), result.replicas, num_columns=NUM_COLUMNS,
-                  is_brief=True)
-    requests = Requests(lambda: result.column_blocks("requests", REQUEST_COLUMNS), bounds, lanes.span.end_ns)
-    latencies = [latency_chart(measure, {result.summary["name"]: requests.samples[measure.key]})
-                 for measure in MEASURES if measure.key in requests.samples]
-    return [*latencies, timeline(lanes, requests)]
+def charts_of(result: Any, bounds: dict[str, float]) -> list[Chart]:
+    """Return the charts of a result, those for which it has tables."""
+    lanes = requests = None
+    if result.num_rows("iterations") is not None:
+        lanes = Lanes(lambda names: result.column_blocks("iterations", names), result.replicas,
+                      num_columns=NUM_COLUMNS, is_brief=True)
+    if result.num_rows("requests") is not None:
+        requests = Requests(lambda: result.column_blocks("requests", REQUEST_COLUMNS), bounds,
+                            0 if lanes is None else lanes.span.end_ns)
+    found = [] if requests is None else [
+        latency_chart(measure, {result.summary["name"]: requests.samples[measure.key]})
+        for measure in MEASURES if measure.key in requests.samples]
+    return found + ([] if lanes is None else [timeline(lanes, requests)])

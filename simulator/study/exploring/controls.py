@@ -1,4 +1,4 @@
-"""The controls of the page: keys of an experiment that a planner turns, with their values and choices."""
+"""The controls of the page: keys of an experiment, their values and choices."""
 from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Control(NamedTuple):
     choices: Callable[[], list[str]] | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return what the page needs to draw the element."""
+        """Return the description of the element for the page."""
         return {"id": self.id, "group": self.group, "label": self.label, "kind": self.kind, "least": self.least,
                 "most": self.most, "slide": self.slide, "choices": self.choices() if self.choices else None}
 

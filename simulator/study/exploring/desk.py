@@ -1,12 +1,12 @@
-"""The questions of the page, answered one after the other; a newer one of the same page ends an older one."""
+"""The questions of pages, answered in order; a newer question ends an older one."""
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from simulator.assembly.latency import Readings
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, faults_of
-from simulator.latency.readings import Readings
 from simulator.registry import blame
 from simulator.study.exploring import further, layouts
 from simulator.study.exploring.answering import Source, Superseded, answer_of
@@ -14,7 +14,7 @@ from simulator.study.exploring.controls import BY_ID, CONTROLS, OPTIONAL, assign
 from simulator.study.exploring.editing import with_values
 
 MOST_ANSWERS = 16               # that are kept, by text
-MOST_PAGES = 256                # whose turn is known
+MOST_PAGES = 256                # with a known turn
 MOST_GPUS = 1024                # of a search of plan
 
 

@@ -72,7 +72,7 @@ def _pruned(table: dict) -> dict:
 
 
 def _without_empty(lines: list[str], table: dict) -> list[str]:
-    """Return lines without the headers of tables that are left out, and without the blank lines before them."""
+    """Return lines without headers of tables that are left out, and the blanks before."""
     kept, headers = list(lines), [(number, path) for number, path, key in _places(lines) if key is None]
     for number, path in reversed(headers):
         if _at(table, path) is None:
@@ -98,7 +98,7 @@ def _leaves(table: Mapping, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _places(lines: list[str]) -> Iterator[tuple[int, Path, Path | None]]:
-    """Yield each line's number, its table, and the key that it assigns within it; None: it assigns none."""
+    """Yield number, table and key of each line; None: the line assigns no key."""
     table: Path = ()
     for number, line in enumerate(lines):
         if LIST_HEADER.match(line):
@@ -115,7 +115,7 @@ def _path(text: str) -> Path:
 
 
 def _replace(lines: list[str], path: Path, value: Any) -> bool:
-    """Replace the value of a line that assigns a key; None: remove the line. Return whether there is one."""
+    """Replace the value of a key in its line, None: remove it; return if there is one."""
     for number, table, key in _places(lines):
         if key is not None and (*table, *key) == path:
             if value is None:

@@ -1,13 +1,13 @@
-"""Answers that take several runs: goodput against the load, and intervals over the errors of the latency model."""
+"""Answers of several runs: goodput against the load; intervals of the predictions."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from simulator.assembly.latency import Readings
 from simulator.config.experiment import Experiment
 from simulator.config.load import plain, resolve
 from simulator.errors import InputErrors, faults_of
-from simulator.latency.readings import Readings
 from simulator.results.figures.chart import Chart, Errors, Level, Line, Panel, number, table_of
 from simulator.results.report import notes
 from simulator.study.capacity.varied import RATE, RATE_SCALE, TIME_SCALE, Varied, value_at
@@ -92,7 +92,7 @@ def measured_around(now: float, measure: Callable[[float], list[dict[str, Any]]]
 
 
 def share_of(runs: Sequence[Mapping[str, Any]]) -> float:
-    """Return the least share of good answers; without [slo] of the offered requests that are served in time."""
+    """Return the least share of good answers; without [slo], of served requests."""
     return min(run["slo_attainment"] if run["slo_attainment"] is not None else
                run["request_throughput"] / (run["offered_throughput"] or np.inf) for run in runs)
 

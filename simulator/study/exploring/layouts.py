@@ -1,4 +1,4 @@
-"""Layouts of the experiment's model: those that fit into memory, and the search of `plan` for the largest rate."""
+"""Layouts of the experiment's model: those that fit, and the search of `plan`."""
 import json
 import subprocess
 import sys
@@ -80,7 +80,7 @@ def plan_of(source: Source, gpus: int, stop: Callable[[], bool]) -> dict[str, An
 
 
 def _run(command: list[str], stop: Callable[[], bool]) -> tuple[str, int, str]:
-    """Return what a process prints, its status, and its messages."""
+    """Return output, status and messages of a process."""
     ends_s = time.monotonic() + PLAN_S
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(command, stdout=out, stderr=errors, stdin=subprocess.DEVNULL) as process:

@@ -128,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
         return self._send(200, msgspec.json.encode(answer(asked), enc_hook=plain_array), "application/json")
 
     def _is_of_this_page(self) -> bool:
-        """Return whether a request names this machine, and comes from a page that it served."""
+        """Return whether a request names this machine, and is of a page of this server."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         name = urlsplit(f"//{host}").hostname or ""
         return (is_loopback(name) or name == self.server.server_address[0]) and (

@@ -10,6 +10,7 @@ from simulator.study.exploring.desk import Desk
 from simulator.study.exploring.editing import with_values
 from support.explored import FILE, OTHER, TEXT
 
+
 @pytest.fixture(scope="module")
 def desk():
     return Desk(Source(TEXT, FILE))
