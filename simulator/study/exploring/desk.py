@@ -2,13 +2,13 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from simulator.assembly.latency import Readings
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, faults_of
 from simulator.registry import blame
-from simulator.study.exploring import further, layouts
 from simulator.study.exploring.answering import Source, Superseded, answer_of
 from simulator.study.exploring.controls import BY_ID, CONTROLS, OPTIONAL, assignment_of
 from simulator.study.exploring.editing import with_values
@@ -61,23 +61,24 @@ class Desk:
 
     def curve(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return goodput against the load."""
-        return self._asked(asked, lambda stop: further.curve_of(self._source(_text_of(asked)), self._readings, stop))
+        return self._asked(asked, lambda stop: _later("further").curve_of(
+            self._source(_text_of(asked)), self._readings, stop))
 
     def intervals(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return intervals over the errors of the latency model."""
-        return self._asked(asked, lambda stop: further.intervals_of(self._source(_text_of(asked)), self._readings,
-                                                                    stop))
+        return self._asked(asked, lambda stop: _later("further").intervals_of(
+            self._source(_text_of(asked)), self._readings, stop))
 
     def layouts(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return layouts that fit."""
-        return self._asked(asked, lambda stop: layouts.layouts_of(self._source(_text_of(asked))))
+        return self._asked(asked, lambda stop: _later("layouts").layouts_of(self._source(_text_of(asked))))
 
     def plan(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the table of `plan`."""
         gpus = asked.get("gpus")
         if not (isinstance(gpus, int) and 1 <= gpus <= MOST_GPUS):
             return {"faults": [f"GPUs: expected a whole number from 1 to {MOST_GPUS}"]}
-        return self._asked(asked, lambda stop: layouts.plan_of(self._source(_text_of(asked)), gpus, stop),
+        return self._asked(asked, lambda stop: _later("layouts").plan_of(self._source(_text_of(asked)), gpus, stop),
                            in_turn=False)
 
     def _source(self, text: str) -> Source:
@@ -133,6 +134,11 @@ class Desk:
         except Exception as error:          # a user's class, or a fault of the program: the page must show it
             return {"text": asked.get("text"), "faults": [blame(error) or f"{type(error).__name__}: {error}"]}
         return {"text": asked.get("text")} | found
+
+
+def _later(name: str) -> Any:
+    """Return a module that the first answer does not wait for."""
+    return import_module(f"simulator.study.exploring.{name}")
 
 
 def _text_of(asked: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ import tomli
 import tomli_w
 
 from simulator.config.layers import add_overrides, parse_toml, read_text
-from simulator.study.planning.question import quoted
 
 HEADER = re.compile(r"^\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
 LIST_HEADER = re.compile(r"^\s*\[\[")
@@ -123,9 +122,14 @@ def _replace(lines: list[str], path: Path, value: Any) -> bool:
                 return True
             begin = lines[number].index("=") + 1
             rest = lines[number][begin:]
-            lines[number] = f"{lines[number][:begin]} {quoted(value)}{_comment(rest)}"
+            lines[number] = f"{lines[number][:begin]} {_written(value)}{_comment(rest)}"
             return True
     return False
+
+
+def _written(value: Any) -> str:
+    """Return a value as TOML."""
+    return tomli_w.dumps({"value": value}).partition(" = ")[2].rstrip()
 
 
 def _comment(rest: str) -> str:
@@ -141,7 +145,7 @@ def _comment(rest: str) -> str:
 
 def _insert(lines: list[str], path: Path, value: Any) -> None:
     """Add a line at the end of its table; a new table comes last."""
-    assignment = f"{path[-1]} = {quoted(value)}"
+    assignment = f"{path[-1]} = {_written(value)}"
     own = [number for number, table, key in _places(lines) if table == path[:-1] and (key is not None or path[:-1])]
     if own:
         lines.insert(own[-1] + 1, assignment)

@@ -19,6 +19,7 @@ GPUS = (1, 2, 4, 8)
 LOOK_S = 0.05
 PLAN_S = 600.0                  # a search that takes longer is ended
 SHORT = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP", "expert_parallel": "EP"}
+CONTROLS = {"tensor_parallel": "tp", "pipeline_parallel": "pp", "data_parallel": "dp"}      # ids; others by their key
 HEADS = ("GPUs", *SHORT.values(), "weights of a GPU, GB", "KV, tokens", "longest texts at once")
 
 
@@ -44,7 +45,7 @@ def _row(found: Fit, now: dict[str, int]) -> dict[str, Any]:
     tail = ["-", "-", "-"] if found.refusal else [
         f"{found.weights_gb:.1f}", f"{found.kv_tokens:,}", f"{found.sequences:,.1f}"]
     return {"cells": head + tail, "refusal": found.refusal, "is_now": found.ways == now,
-            "set": {f"topology.{name}": degree for name, degree in found.ways.items()}}
+            "set": {CONTROLS.get(name, f"topology.{name}"): degree for name, degree in found.ways.items()}}
 
 
 def plan_of(source: Source, gpus: int, stop: Callable[[], bool]) -> dict[str, Any]:

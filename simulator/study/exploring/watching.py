@@ -1,5 +1,6 @@
 """The progress of a run, a study or a live fleet, as the page of `watch` shows it."""
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -42,6 +43,7 @@ class Watched:
         self._is_live = place.startswith(("http://", "https://"))
         self._samples: deque[tuple[float, int, int, float]] = deque(maxlen=MOST_SAMPLES)
         self._began_s = time.monotonic()
+        self._asked = threading.Lock()              # results are read once for all pages
         self._results: tuple[float, dict[str, Any]] = (0.0, {})     # of a complete run, by the time of its summary
 
     def state(self) -> dict[str, Any]:
@@ -49,7 +51,8 @@ class Watched:
         found = {"title": self.place, "state": WAITING, "progress": None, "facts": [], "tables": [], "charts": [],
                  "notes": []}
         try:
-            return found | (self._live() if self._is_live else self._directory(Path(self.place)))
+            with self._asked:
+                return found | (self._live() if self._is_live else self._directory(Path(self.place)))
         except InputErrors as errors:
             return found | {"notes": errors.faults}
 

@@ -1,4 +1,5 @@
 """The page in Chromium: every control changes the answer, nothing is fetched from outside, nothing goes wrong."""
+import re
 import shutil
 import threading
 
@@ -103,6 +104,18 @@ def test_a_slider_and_a_button_of_the_layouts_change_the_experiment(open_page):
 
     assert found["topology"]["tensor_parallel"] == 2
     assert found["workload"]["arrival"]["rate_per_s"] == 0.1
+
+
+def test_changes_that_follow_each_other_are_all_kept(open_page):
+    page = open_page()
+    for id, value in (("rate", "5"), ("output", "30"), ("seqs", "7")):
+        page.fill(f"#{id}", value)
+        page.press(f"#{id}", "Tab")
+        page.wait_for_timeout(60)               # longer than the page waits for more, shorter than a run
+    api.expect(page.locator("#toml")).to_have_value(re.compile("max_num_seqs = 7"))
+    found = tomli.loads(page.input_value("#toml"))
+
+    assert (found["workload"]["arrival"]["rate_per_s"], found["workload"]["output_tokens"]["mean"]) == (5, 30)
 
 
 def test_faults_are_shown_and_the_last_answer_stays(open_page):

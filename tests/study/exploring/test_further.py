@@ -52,7 +52,7 @@ def test_layouts_of_the_model_with_the_present_one():
     found = layouts_of(SOURCE)
 
     assert [row["cells"][:3] for row in found["rows"] if row["is_now"]] == [["1", "1", "1"]]
-    assert found["rows"][1]["set"]["topology.tensor_parallel"] == 2
+    assert found["rows"][1]["set"] == {"tp": 2, "pp": 1, "dp": 1, "topology.expert_parallel": 1}
 
 
 @pytest.mark.parametrize(("changes", "fault"), [

@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const DASHES = ["", "6 3", "2 2", "8 3 2 3", "4 2 1 2 1 2", "10 4"];
-const MARGIN = {left: 58, right: 14, top: 8, bottom: 34, between: 14};
+const MARGIN = {left: 66, right: 14, top: 10, bottom: 34, between: 14};
 
 function make(name, values, parent, text) {
   const node = document.createElementNS(SVG, name);
@@ -120,7 +120,8 @@ function beside(panel, other) {
 function picture(chart, pinned, width) {
   const panels = chart.panels.map((panel, i) => beside(panel, pinned && pinned.panels[i]));
   const height = panels.length > 1 ? 105 : 215;
-  const total = MARGIN.top + panels.length * height + (panels.length - 1) * MARGIN.between + MARGIN.bottom;
+  const names = namesOf(panels[0].marks), above = MARGIN.top + (names.length ? 16 : 0);
+  const total = above + panels.length * height + (panels.length - 1) * MARGIN.between + MARGIN.bottom;
   const svg = make("svg", {viewBox: `0 0 ${width} ${total}`, width, height: total, role: "img",
     "aria-label": `${chart.title}. ${chart.says}`});
   let [low, high] = chart.x_range || rangeOf(panels, "x");
@@ -129,7 +130,7 @@ function picture(chart, pinned, width) {
   const x = scaleOf(low, high, left, right, chart.is_x_log);
   const xTicks = ticksOf(low, high, width < 380 ? 4 : 6, chart.is_x_log);
   panels.forEach((panel, row) => {
-    const top = MARGIN.top + row * (height + MARGIN.between), bottom = top + height;
+    const top = above + row * (height + MARGIN.between), bottom = top + height;
     let [least, most] = panel.y_range || rangeOf([panel], "y");
     if (!panel.y_range) most *= 1.08;
     if (panel.is_log) least = Math.max(least, 0.5);
@@ -143,12 +144,12 @@ function picture(chart, pinned, width) {
     }
     for (const tick of xTicks) make("line", {class: "grid", x1: x(tick), x2: x(tick), y1: top, y2: bottom}, group);
     make("path", {class: "axis", d: `M${left} ${top}V${bottom}H${right}`}, group);
-    make("text", {transform: `translate(12 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle"}, group, panel.y_label);
+    make("text", {transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle"}, group, panel.y_label);
     make("rect", {x: left, y: top - 6, width: right - left, height: height + 7}, make("clipPath", {id}, group));
     const inside = make("g", {"clip-path": `url(#${id})`}, group);
     for (const mark of panel.marks) drawMark(mark, inside, x, y, {left, right, top, bottom});
-    if (!row) legend(panel.marks, group, {left, right, top, bottom});
   });
+  legend(names, svg, left);
   const base = total - MARGIN.bottom;
   for (const tick of xTicks) {
     const isLast = x(tick) > right - 14;
@@ -158,14 +159,18 @@ function picture(chart, pinned, width) {
   return svg;
 }
 
-function legend(marks, group, box) {
+function namesOf(marks) {
   const named = [...new Map(marks.filter(mark => mark.label).map(mark => [mark.label, mark])).values()];
-  if (named.some(mark => mark.label === "pinned") && named.length === 1) named.push({label: "now", style: 0});
-  named.forEach((mark, i) => {
-    const y = box.bottom - 12 - 15 * (named.length - 1 - i), x = box.right - 78;
-    make("line", {x1: x, x2: x + 20, y1: y, y2: y, stroke: `var(--c${mark.style % 6})`, "stroke-width": 2, "stroke-dasharray": DASHES[mark.style % 6]}, group);
-    make("text", {class: "halo", x: x + 25, y: y + 4}, group, mark.label);
-  });
+  return named.length === 1 && named[0].label === "pinned" ? [...named, {label: "now", style: 0}] : named;
+}
+
+function legend(names, svg, left) {
+  let x = left;
+  for (const {label, style} of names) {
+    make("line", {x1: x, x2: x + 22, y1: 10, y2: 10, stroke: `var(--c${style % 6})`, "stroke-width": 2, "stroke-dasharray": DASHES[style % 6]}, svg);
+    make("text", {x: x + 27, y: 14}, svg, label);
+    x += 42 + 6.5 * label.length;
+  }
 }
 
 function figureOf(chart, pinned, width) {

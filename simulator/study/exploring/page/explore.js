@@ -3,7 +3,8 @@
 
 const SLIDER_STEPS = 300, WAIT_MS = 40;
 const page = Math.random().toString(36).slice(2);
-const state = {turn: 0, text: "", good: "", answer: null, pinned: null, curve: null, intervals: null, controls: [], plan: 0};
+const state = {turn: 0, text: "", good: "", answer: null, pinned: null, curve: null, intervals: null, controls: [], plan: 0,
+  pending: {}};       // values of controls that no answer has yet
 const by = id => document.getElementById(id);
 
 async function ask(question, more) {
@@ -58,18 +59,20 @@ async function restore(first) {
 
 async function change(values, text) {
   const turn = ++state.turn, began = performance.now();
-  if (text !== undefined) state.text = text;
+  if (text !== undefined) Object.assign(state, {text, pending: {}});
+  Object.assign(state.pending, values);
   by("answer").classList.add("stale");
   say("computing");
   let found;
   try {
-    found = await ask("answer", {values});
+    found = await ask("answer", {values: state.pending});
   } catch (error) {
     by("answer").classList.remove("stale");
     say(`no answer: ${error.message}`);
     return;
   }
   if (found.superseded || turn !== state.turn) return;
+  state.pending = {};
   by("answer").classList.remove("stale");
   if (typeof found.text === "string") setText(found.text);
   showFaults(found.faults || []);

@@ -3,9 +3,11 @@
 
 const EVERY_MS = 2000;
 const by = id => document.getElementById(id);
-let last = "";
+let last = "", isAsking = false;
 
 async function look() {
+  if (isAsking) return;
+  isAsking = true;
   let text;
   try {
     const response = await fetch("/api/watch", {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"});
@@ -14,6 +16,8 @@ async function look() {
   } catch (error) {
     by("status").textContent = `no answer: ${error.message}`;
     return;
+  } finally {
+    isAsking = false;
   }
   if (text !== last) show(JSON.parse(text));
   last = text;
