@@ -46,10 +46,8 @@ class Desk:
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the text with the values of controls, and the answer or the faults."""
-        text, values = _text_of(asked), asked.get("values") or {}
-
         def find(stop: Callable[[], bool]) -> dict[str, Any]:
-            found = self._source(self._changed(text, values, asked.get("good")))
+            found = self._source(self._changed(_text_of(asked), _values_of(asked), asked.get("good")))
             asked["text"] = found.text              # a refused experiment is shown, too, to be mended
             if found.text not in self._answers:
                 self._answers[found.text] = answer_of(found, self._readings, stop)
@@ -111,7 +109,8 @@ class Desk:
 
         in_turn : wait for the runs before it.
         """
-        page, turn = str(asked.get("page", "")), int(asked.get("turn", 0))
+        page, turn = str(asked.get("page", "")), asked.get("turn", 0)
+        turn = turn if isinstance(turn, int) else 0
         self._turns[page] = max(self._turns.pop(page, 0), turn)
         if len(self._turns) > MOST_PAGES:
             self._turns.popitem(last=False)
@@ -121,7 +120,7 @@ class Desk:
 
         try:
             if not in_turn:
-                return {"text": _text_of(asked)} | find(stop)
+                return {"text": asked.get("text")} | find(stop)
             with self._running:
                 if stop():
                     return {"superseded": True}
@@ -147,3 +146,11 @@ def _text_of(asked: dict[str, Any]) -> str:
     if not isinstance(text, str):
         raise InputErrors(["text: expected the TOML of an experiment"])
     return text
+
+
+def _values_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of controls in a question. Raises InputErrors: they are no table."""
+    values = asked.get("values") or {}
+    if not isinstance(values, dict):
+        raise InputErrors(["values: expected values of controls by their ids"])
+    return values

@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             if not hmac.compare_digest(given[0].encode(), self.server.token.encode()):
                 return self._send(403, b"The token is of another session: open the address that the command printed.",
                                   "text/plain")
-            cookie = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+            cookie = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Lax; Path=/"
             return self._send(303, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
         if not self._has_cookie():
             return self._send(403, b"Open the address that the command printed.", "text/plain")

@@ -85,7 +85,7 @@ def test_controls_of_pools_say_where_their_values_are():
 
 def test_a_newer_question_ends_an_older_one(desk, monkeypatch):
     def outdated(source, readings, stop):
-        desk.answer_later = desk._turns["q"] = 9        # as another thread's question would
+        desk._turns["q"] = 9        # as another thread's question would
         return answer_of(source, readings, stop)
 
     monkeypatch.setattr(desks, "answer_of", outdated)
@@ -93,6 +93,13 @@ def test_a_newer_question_ends_an_older_one(desk, monkeypatch):
 
     assert found == {"superseded": True}
     assert desk.answer({"page": "q", "turn": 8, "text": TEXT}) == {"superseded": True}
+
+
+@pytest.mark.parametrize(("asked", "fault"), [
+    ({}, "text: expected the TOML of an experiment"), ({"text": 3, "turn": "x"}, "text: expected the TOML"),
+    ({"text": TEXT, "values": [1]}, "values: expected values of controls")])
+def test_questions_without_sense_are_refused(desk, asked, fault):
+    assert desk.answer(asked)["faults"][0].startswith(fault)
 
 
 def test_a_class_of_a_user_that_fails_is_named(desk, tmp_path):

@@ -36,7 +36,7 @@ def test_the_token_of_the_address_becomes_a_cookie(server):
     status, headers, _ = send(server, "GET", f"/?token={server.token}", Cookie="")
 
     assert (status, headers["Location"]) == (303, "/")
-    assert headers["Set-Cookie"] == f"{server.cookie}={server.token}; HttpOnly; SameSite=Strict; Path=/"
+    assert headers["Set-Cookie"] == f"{server.cookie}={server.token}; HttpOnly; SameSite=Lax; Path=/"
     assert send(server, "GET", "/?token=guessed", Cookie="")[0] == 403
 
 
