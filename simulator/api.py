@@ -19,7 +19,7 @@ from simulator.results.interrupts import Aborted, Interrupts
 from simulator.results.iteration_log import IterationLog
 from simulator.results.measured import log_for, measured_rows, narrowed, window_of
 from simulator.results.metrics import SCHEMA
-from simulator.results.progress import Progress
+from simulator.results.progress import Progress, ProgressFile
 from simulator.results.provenance import Timings, provenance
 from simulator.results.result import Result
 from simulator.results.summary import json_text, summary_of
@@ -159,7 +159,10 @@ class _Watch:
 
     stopped_by : the signal that stopped the simulation; None: none did. A later signal has no effect.
     stands_still : the run was ended because nothing could happen in it any more, see Run.
+    file : shows the progress to `watch`, too; None: results stay in memory.
     """
+
+    file: ProgressFile | None = None
 
     def __init__(self, progress: Progress, interrupts: Interrupts, stop: Callable[[], bool] | None = None):
         self.stopped_by: int | None = None
@@ -171,6 +174,8 @@ class _Watch:
     def monitor(self, clock_ns: int, finished_requests: int) -> bool:
         """Show the progress of the simulation; return whether to stop it."""
         self._progress.show(clock_ns, finished_requests)
+        if self.file is not None:
+            self.file.show(clock_ns, finished_requests)
         self.stopped_by = self._interrupts.signal_number
         return self.stopped_by is not None or (self._stop is not None and self._stop())
 
@@ -224,7 +229,8 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
     build = order.build or assemble.build
     cluster = build(prepared, recorder, watch.monitor, order.threads or available_cores())
     timings.end("load")
-    with staged(order.out, order.overwrite) as directory:
+    with (staged(order.out, order.overwrite) as directory,
+          ProgressFile(directory, len(prepared.workload)) as watch.file):
         with recorder.into(directory):
             timings.end("write")
             finished = watch.run(cluster)

@@ -226,6 +226,8 @@ STUDIES = {
     "workload": ("workload_command", "the requests of an experiment, in numbers and as a native trace"),
     "observe": ("observe_command", "send the requests of an experiment to a real server, and measure it"),
     "serve": ("serve_command", "the simulated fleet as a live server of OpenAI's interface"),
+    "explore": ("explore_command", "a page in the browser: controls of an experiment, and its answers as they move"),
+    "watch": ("watch_command", "the progress of a run, a study or a live fleet as a page"),
     "cache-bound": ("cache_bound_command", "hits of the prefix cache beside the most that any eviction allows"),
     "predict": ("predict_command", "how long one iteration takes, operator by operator"),
     "capacity": ("capacity_command", "the largest load within bounds, or the fewest replicas for a load"),

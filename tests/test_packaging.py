@@ -67,9 +67,10 @@ def test_wheel_holds_every_module_header_and_fact(wheel):
     headers = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator").rglob("*.p[xy][di]")}
     facts = {f"simulator/_facts/{path.relative_to(ROOT)}" for folder in ("models", "hardware", "configs", "engines")
              for path in (ROOT / folder).rglob("*.toml") if "results" not in path.parts}
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "simulator/study/exploring/page").iterdir()}
     compiled = {str(path.relative_to(ROOT).with_suffix("")) for path in (ROOT / "simulator").rglob("*.pyx")}
 
-    assert python_files | headers | facts | {"simulator/py.typed"} <= names
+    assert python_files | headers | facts | pages | {"simulator/py.typed"} <= names
     assert compiled | {"simulator/_cython"} == {name.partition(".")[0] for name in names if name.endswith(".so")}
 
 

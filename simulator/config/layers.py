@@ -138,9 +138,6 @@ def read_toml(file: str) -> dict:
     try:
         with open(readable(file), "rb") as stream:
             text = stream.read().decode("utf-8-sig")
-        return tomli.loads(text)
-    except InputErrors:
-        raise
     except IsADirectoryError:
         results = os.path.join(file, "resolved.toml")
         has = f"; the experiment of these results is {results}" if os.path.isfile(results) else ""
@@ -150,12 +147,44 @@ def read_toml(file: str) -> dict:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputErrors([f"{file}:{line}: not UTF-8: byte 0x{error.object[error.start]:02x}"]) from None
+    return parse_toml(text, file)
+
+
+def parse_toml(text: str, file: str) -> dict:
+    """Return the table of a TOML text; faults name `file`, line and column."""
+    try:
+        return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise InputErrors([f"{file}:{error.lineno}:{error.colno}: {error.msg}"]) from None
     except RecursionError:
         raise InputErrors([f"{file}: nested too deeply"]) from None
     except ValueError as error:     # tomli passes on the error of int() for numbers with thousands of digits
         raise InputErrors([f"{file}: {error}"]) from None
+
+
+def read_text(text: str, file: str) -> Layers:
+    """Read the text of a TOML file, and the files that it extends.
+
+    Parameters
+    ----------
+    file : its name in messages; relative paths in the text start at the folder of that name.
+
+    Raises
+    ------
+    InputErrors
+        The text is no TOML; a file that it extends cannot be read.
+    """
+    data, folder = parse_toml(text, file), os.path.dirname(file)
+    base = data.pop("extends", None)
+    if base is None:
+        layers = Layers(Source(file, folder))
+    else:
+        if not isinstance(base, str) or not base or "\0" in base:
+            raise InputErrors([f"{file}: extends: expected the path of a TOML file"])
+        layers = read_layers(os.path.join(folder, os.path.expanduser(base)))
+        layers.main = Source(file, folder)
+    layers.add(data, Source(file, folder))
+    return layers
 
 
 def _chain(file: str) -> list[tuple[str, dict]]:

@@ -2,6 +2,7 @@
 import argparse
 import re
 
+LAST_PORT = 65535
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -23,4 +24,14 @@ def whole_number(text: str) -> int:
     """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)
+
+
+def port_number(text: str) -> int:
+    """Return the number of a port, 0: any free one.
+
+    Raises argparse.ArgumentTypeError: the text is none.
+    """
+    if not text.isdecimal() or int(text) > LAST_PORT:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to {LAST_PORT}, found {text!r}")
     return int(text)

@@ -2,11 +2,15 @@
 
 Also a bar while results are read for a report, or exported.
 """
+import json
 import os
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 REFRESH_S = 0.1
+FILE, FILE_S = "progress.json", 1.0     # in the directory where results grow; time between two writes
 ROWS_DELAY_S = 0.5              # shorter work needs no bar
 USUAL_SIZE = {"ncols": 80, "nrows": 24}     # for terminals of unknown size: `script`, docker -t, CI
 
@@ -57,6 +61,41 @@ class Progress:
         speed = simulated_s / (now_s - self._began_s)
         self._bar.n = finished_requests
         self._bar.set_postfix_str(f"{simulated_s:,.1f} s simulated, {speed:,.0f}x real time")
+
+
+class ProgressFile:
+    """The progress of a run in a file, for `watch`; use it as a context.
+
+    The file is renewed each second and removed at the end: results hold none.
+
+    Parameters
+    ----------
+    directory : where the results grow.
+    num_requests : number of requests to finish.
+    """
+
+    def __init__(self, directory: Path, num_requests: int):
+        self._path, self._num_requests = directory / FILE, num_requests
+        self._began_s = self._written_s = time.perf_counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._path.unlink(missing_ok=True)
+
+    def show(self, clock_ns: int, finished_requests: int) -> None:
+        """Write the simulated time reached and the requests that are finished by now."""
+        now_s = time.perf_counter()
+        if now_s - self._written_s < FILE_S:
+            return
+        self._written_s = now_s
+        content = {"requests": self._num_requests, "finished": finished_requests, "simulated_s": clock_ns / 1e9,
+                   "spent_s": now_s - self._began_s}
+        with suppress(OSError):         # a run does not fail for want of its progress
+            beside = self._path.with_suffix(".new")
+            beside.write_text(json.dumps(content), encoding="utf-8")
+            os.replace(beside, self._path)
 
 
 class RowProgress:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from simulator.config.load import load_experiment
-from simulator.core.argument_types import duration_s, whole_number
+from simulator.core.argument_types import LAST_PORT, duration_s, port_number, whole_number
 from simulator.errors import InputErrors, faults_of
 from simulator.live.clock import speed_of
 from simulator.live.opening import CONTENTS, Session, check_installed
@@ -16,7 +16,6 @@ from simulator.results import coloured
 from simulator.results.directory import check_free
 
 DONE, DIFFERS, NOT_KEPT_UP = 0, 1, 4
-LAST_PORT = 65535
 KEY = "SIMULATOR_API_KEY"       # clients give it where it is set
 
 
@@ -28,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="override one value of the file; VALUE is TOML; repeatable")
     parser.add_argument("--host", default=LOOPBACK, metavar="ADDRESS",
                         help=f"address to listen at, default {LOOPBACK}; others need --allow-remote")
-    parser.add_argument("--port", type=_port, metavar="N", help="port, 0: any free one; default 8000")
-    parser.add_argument("--replica-ports", type=_port, metavar="N",
+    parser.add_argument("--port", type=port_number, metavar="N", help="port, 0: any free one; default 8000")
+    parser.add_argument("--replica-ports", type=port_number, metavar="N",
                         help="a port for each replica, from N on, 0: any free ones, in place of --port: clients, or a "
                              "gateway of theirs, choose the replica")
-    parser.add_argument("--admin-port", type=_port, metavar="N",
+    parser.add_argument("--admin-port", type=port_number, metavar="N",
                         help="port of the clock's switches, on this machine alone: POST /admin/pause, /admin/resume, "
                              "/admin/speed, GET /admin/status; default: none")
     parser.add_argument("--speed", type=_speed, default=1, metavar="S",
@@ -110,12 +109,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > LAST_PORT:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
-    return int(text)
 
 
 def _speed(text: str) -> float | str:
