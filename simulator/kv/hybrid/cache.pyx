@@ -106,7 +106,7 @@ cdef class HybridKV(GroupTables):
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             room = blocks_for(tokens, (<LayerKind>self._kinds[group]).block_size) + 1
-            if room > table.room:
+            if room > table.room and not (<LayerKind>self._kinds[group]).is_counted:
                 resize(&table.blocks, room * sizeof(int32_t))
                 table.room = room
         return 0
@@ -191,12 +191,9 @@ cdef class HybridKV(GroupTables):
         return 0
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
-        cdef const Table* table
-        cdef int32_t group, i, count = 0
+        cdef int32_t group, count = 0
         if is_member and not self._visits:
             self._advance(slot, num_computed)
         for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            for i in range(table.begin, table.size):
-                count += table.blocks[i] != NO_BLOCK
+            count += self._num_held(slot, group, self.table(slot, group).begin)
         return count
