@@ -28,6 +28,9 @@ cdef class BlockStore:
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return 0
 
+    cdef int release_own(self, uint64_t hash) except -1 nogil:
+        return 0
+
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         return block
 
@@ -277,6 +280,12 @@ cdef class CountedStore(BlockStore):
 
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return self._cached.append_nobodys(count)
+
+    cdef int release_own(self, uint64_t hash) except -1 nogil:
+        cdef int32_t element = self.list_as(NAMELESS, hash)
+        self._cached.blocks[element].references = 0
+        self._cached.append_block(element)
+        return 0
 
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._cached.blocks[block]

@@ -193,6 +193,7 @@ cdef class HybridKV(GroupTables):
         cdef void* kind = NULL
         cdef Table* table
         cdef int32_t i, group, end = 0
+        cdef uint64_t hash = 0
         for i in range(visit.num_givers):
             group = visit.givers[i]
             if not (<LayerKind>self._kinds[group]).is_counted:
@@ -202,7 +203,12 @@ cdef class HybridKV(GroupTables):
             if self._kinds[group] != kind:
                 kind = self._kinds[group]
                 end = <int32_t>((<LayerKind>kind).outdated(settled) // (<LayerKind>kind).block_size)
-            if end > table.begin:
+                hash = self._own_key(slot, group, table.begin) if end == table.begin + 1 else 0
+            if hash != 0:
+                self.store.release_own(self.key(group, hash))
+                self.free_blocks += 1
+                table.begin = end
+            elif end > table.begin:
                 self._give_up(slot, group, table.begin, end, True)
                 table.begin = end
         return 0

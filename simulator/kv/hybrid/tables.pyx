@@ -738,6 +738,20 @@ cdef class GroupTables(KVCache):
             self.num_shared -= self.store.num_left_alone
         return 0
 
+    cdef uint64_t _own_key(self, int32_t slot, int32_t group, int32_t index) noexcept nogil:
+        """Return the hash of a block of private text, without a salt.
+
+        0: the block has an entry in its table, holds shared text, or does not enter the prefix cache.
+        """
+        cdef const Holder* holder = &self._holders[slot]
+        cdef int64_t size = (<LayerKind>self._kinds[group]).block_size, end = (<int64_t>index + 1) * size
+        cdef Run run
+        if not self._caching or index < self.table(slot, group).num_written or not (
+                holder.public_tokens < end <= holder.hashed_tokens):
+            return 0
+        run = (<LayerKind>self._kinds[group]).kept(index, &holder.ends)
+        return own_hash(holder.row, <int32_t>(end // self._search.grain) - 1) if run.begin == index < run.end else 0
+
     cdef int32_t _own_blocks(self, int32_t slot, int32_t group, int32_t begin, int32_t end) noexcept nogil:
         """Return how many blocks begin .. end - 1 of private text are in the prefix cache."""
         cdef Run run = Run(begin, begin)
