@@ -33,6 +33,15 @@ cdef class BlockStore:
 
     cdef int32_t hold(self, int32_t block) noexcept nogil
 
+    # The same as `take`, for blocks that no table has an entry for. CountedStore alone implements this and the next two.
+    cdef void take_nameless(self, int32_t num_left) noexcept nogil
+
+    # `count` blocks are released that no lookup will find, though they are in the prefix cache.
+    cdef int release_nobodys(self, int32_t count) except -1 nogil
+
+    # A block of private text is released; a lookup of its own request finds it under this hash.
+    cdef int release_own(self, uint64_t hash) except -1 nogil
+
     # A block holds the text with this hash, and no other: return its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil
 

@@ -22,6 +22,15 @@ cdef class BlockStore:
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         return 0
 
+    cdef void take_nameless(self, int32_t num_left) noexcept nogil:
+        pass
+
+    cdef int release_nobodys(self, int32_t count) except -1 nogil:
+        return 0
+
+    cdef int release_own(self, uint64_t hash) except -1 nogil:
+        return 0
+
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
         return block
 
@@ -262,8 +271,20 @@ cdef class CountedStore(BlockStore):
         cdef int32_t i
         for i in range(count):
             table[i] = NAMELESS
+        self.take_nameless(num_left)
+        return 0
+
+    cdef void take_nameless(self, int32_t num_left) noexcept nogil:
         if num_left < self._cached.size:
             self._cached.evict(self._cached.size - num_left)
+
+    cdef int release_nobodys(self, int32_t count) except -1 nogil:
+        return self._cached.append_nobodys(count)
+
+    cdef int release_own(self, uint64_t hash) except -1 nogil:
+        cdef int32_t element = self.list_as(NAMELESS, hash)
+        self._cached.blocks[element].references = 0
+        self._cached.append_block(element)
         return 0
 
     cdef int32_t hold(self, int32_t block) noexcept nogil:

@@ -106,7 +106,7 @@ cdef class HybridKV(GroupTables):
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             room = blocks_for(tokens, (<LayerKind>self._kinds[group]).block_size) + 1
-            if room > table.room:
+            if room > table.room and not (<LayerKind>self._kinds[group]).is_counted:
                 resize(&table.blocks, room * sizeof(int32_t))
                 table.room = room
         return 0
@@ -168,19 +168,50 @@ cdef class HybridKV(GroupTables):
         cdef Holder* holder = &self._holders[slot]
         cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
         cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
-        cdef int32_t i, last
+        cdef int32_t i, last, counted = 0
         settled = computed - self.unknown_tokens
         if not self._lists(holder):                         # its full blocks were not listed in earlier visits
             holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
-        for i in range(visit.num_givers):
-            self._slide(slot, visit.givers[i], settled)
+        self._give_in_turn(slot, visit, settled)
         for i in range(visit.num_takers):
+            if (<LayerKind>self._kinds[visit.takers[i]]).is_counted:        # it has the blocks of `computed` tokens
+                self._tables[<size_t>slot * self._num_groups + visit.takers[i]].size += 1
+                counted += 1
+                continue
             self._extend(slot, visit.takers[i], computed + 1)
             if self.fences is not None:
                 last = self.table(slot, visit.takers[i]).size - 1
                 self.announce(self.table(slot, visit.takers[i]).blocks[last])
+        if counted > 0:
+            self.free_blocks -= counted
+            self.store.take_nameless(self.free_blocks)
         holder.computed = holder.announced = computed + 1
         return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
+
+    cdef int _give_in_turn(self, int32_t slot, const Visit* visit, int64_t settled) except -1 nogil:
+        """Give back the blocks of a member's turn; tables of a kind have one shape."""
+        cdef void* kind = NULL
+        cdef Table* table
+        cdef int32_t i, group, end = 0
+        cdef uint64_t hash = 0
+        for i in range(visit.num_givers):
+            group = visit.givers[i]
+            if not (<LayerKind>self._kinds[group]).is_counted:
+                self._slide(slot, group, settled)
+                continue
+            table = &self._tables[<size_t>slot * self._num_groups + group]
+            if self._kinds[group] != kind:
+                kind = self._kinds[group]
+                end = <int32_t>((<LayerKind>kind).outdated(settled) // (<LayerKind>kind).block_size)
+                hash = self._own_key(slot, group, table.begin) if end == table.begin + 1 else 0
+            if hash != 0:
+                self.store.release_own(self.key(group, hash))
+                self.free_blocks += 1
+                table.begin = end
+            elif end > table.begin:
+                self._give_up(slot, group, table.begin, end, True)
+                table.begin = end
+        return 0
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
         cdef int32_t _
@@ -191,12 +222,9 @@ cdef class HybridKV(GroupTables):
         return 0
 
     cdef int32_t owned_blocks(self, int32_t slot, bint is_member, int64_t num_computed) noexcept nogil:
-        cdef const Table* table
-        cdef int32_t group, i, count = 0
+        cdef int32_t group, count = 0
         if is_member and not self._visits:
             self._advance(slot, num_computed)
         for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            for i in range(table.begin, table.size):
-                count += table.blocks[i] != NO_BLOCK
+            count += self._num_held(slot, group, self.table(slot, group).begin)
         return count

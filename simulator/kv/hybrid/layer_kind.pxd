@@ -13,6 +13,7 @@ from simulator.kv.prefix_cache cimport PrefixCache
 cdef struct Table:              # the block table of one sequence in one group
     int32_t* blocks             # [room] the first `size` count; 0: null, no block of the pool
     int32_t room                # entries that fit before it must grow
+    int32_t num_written         # of a kind that `is_counted`: entries from here on are not in `blocks`
     int32_t size
     int32_t begin               # leading entries that are null and stay so
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
@@ -83,6 +84,8 @@ cdef class LayerKind:
     cdef int32_t* groups        # [num_groups] numbers of its groups, among all
     cdef readonly bint is_full  # a hit is the run of blocks from the beginning
     cdef bint is_local          # tokens are outdated at some time
+    cdef bint is_counted        # `blocks` has entries only as far as text is shared, see Table.num_written. All entries
+                                # behind are null before `begin`, and nameless from there on
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
     cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut`
                                 # of kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a

@@ -145,6 +145,11 @@ cdef class GroupTables(KVCache):
     cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index, int64_t end) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
+    cdef uint64_t _own_key(self, int32_t slot, int32_t group, int32_t index) noexcept nogil
+    cdef int _write(self, int32_t slot, int32_t group, int32_t end) except -1 nogil
+    cdef int32_t _own_blocks(self, int32_t slot, int32_t group, int32_t begin, int32_t end) noexcept nogil
+    cdef int32_t _num_held(self, int32_t slot, int32_t group, int32_t begin) noexcept nogil
+    cdef void _clear(self, int32_t slot, int32_t group) noexcept nogil
 
     # Are full blocks put into the prefix cache at once? Else that is done when they are given back.
     @cython.final

@@ -64,6 +64,7 @@ cdef class GroupTables(KVCache):
             self._searched[i] = <void*>searched[i]
             for number in (<LayerKind>searched[i]).numbers():
                 self._kinds[number] = <void*>searched[i]
+            (<LayerKind>searched[i]).is_counted = not with_names and not (<LayerKind>searched[i]).keeps_newest
         self._bound_blocks(kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len))
 
     def _bound_blocks(self, kinds):
@@ -236,12 +237,14 @@ cdef class GroupTables(KVCache):
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil:
         """Put full blocks of a group into the prefix cache; `_new_hashes` begin behind the blocks already there."""
         cdef Holder* holder = &self._holders[slot]
-        cdef int32_t* blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
+        cdef int32_t* blocks
         cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, i
         cdef int32_t end = <int32_t>(known_tokens // size), public = <int32_t>(holder.public_tokens // size)
         cdef int64_t before = holder.hashed_tokens
         cdef Run run = (<LayerKind>self._kinds[group]).kept(<int32_t>(before // size), &holder.ends)
         cdef uint64_t key
+        self._write(slot, group, min(end, public))
+        blocks = self._tables[<size_t>slot * self._num_groups + group].blocks
         while run.begin < min(end, public):
             for i in range(run.begin, min(run.end, min(end, public))):
                 if blocks[i] == NO_BLOCK:
@@ -458,11 +461,33 @@ cdef class GroupTables(KVCache):
 
     cdef int64_t arriving_blocks(self, int32_t slot, int32_t group) noexcept nogil:
         cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        cdef int64_t found = self._holders[slot].hashed_tokens // (<LayerKind>self._kinds[group]).block_size, count = 0
-        cdef int32_t i
-        for i in range(max(table.begin, <int32_t>found), table.size):
+        cdef int64_t found = self._holders[slot].hashed_tokens // (<LayerKind>self._kinds[group]).block_size
+        return self._num_held(slot, group, max(table.begin, <int32_t>found))
+
+    cdef int32_t _num_held(self, int32_t slot, int32_t group, int32_t begin) noexcept nogil:
+        """Return the blocks of a table from entry `begin` on."""
+        cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t written = table.size, count = 0, i
+        if (<LayerKind>self._kinds[group]).is_counted:
+            written = min(table.num_written, table.size)
+            count = max(table.size - max(max(begin, table.begin), written), 0)
+        for i in range(begin, written):
             count += table.blocks[i] != NO_BLOCK
         return count
+
+    cdef int _write(self, int32_t slot, int32_t group, int32_t end) except -1 nogil:
+        """Write the entries of a table before `end` that are counted alone."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t i
+        if not (<LayerKind>self._kinds[group]).is_counted or end <= table.num_written:
+            return 0
+        if end > table.room:
+            resize(&table.blocks, 2 * <size_t>end * sizeof(int32_t))
+            table.room = 2 * end
+        for i in range(table.num_written, end):
+            table.blocks[i] = NO_BLOCK if i < table.begin else NAMELESS
+        table.num_written = end
+        return 0
 
     cdef int32_t _first_needed(self, int32_t group) noexcept nogil:
         """Return the first block that a sequence with the last hit, and tokens loaded from elsewhere, needs."""
@@ -478,8 +503,9 @@ cdef class GroupTables(KVCache):
     cdef int64_t _need(self, int32_t slot, int32_t hits, int64_t slots, int64_t main, bint is_whole) noexcept nogil:
         cdef const Table* table
         cdef int64_t need = self._free_hits if hits > 0 else 0, lacking
-        cdef int32_t group, have, end
-        for group in range(self._num_groups):
+        cdef int32_t number, group, have, end
+        for number in range(self._num_kinds):               # tables of a kind have one shape
+            group = (<LayerKind>self._searched[number]).groups[0]
             table = &self._tables[<size_t>slot * self._num_groups + group]
             have = table.size
             if have == 0 and (hits > 0 or self._arriving_tokens > 0):
@@ -492,8 +518,9 @@ cdef class GroupTables(KVCache):
                 table.size > 0 and table.has_run)
             if self.hits_end_inside and self._must_copy(slot, group, hits):
                 lacking = max(lacking, <int64_t>0) + 1
-            need += lacking
-            if hits > 0 and self._is_new_state(group):
+            need += lacking * (<LayerKind>self._searched[number]).num_groups
+        for group in range(self._num_groups if hits > 0 and self._num_states > 0 else 0):
+            if self._is_new_state(group):
                 return INT32_MAX
         return need
 
@@ -550,18 +577,19 @@ cdef class GroupTables(KVCache):
 
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil:
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        cdef int32_t first, found = self._search.sizes[group], i, block
+        cdef int32_t first, found = self._search.sizes[group], i, block, written
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
         table.size = max(first, found)
+        table.num_written = written = found if (<LayerKind>self._kinds[group]).is_counted else table.size
         table.begin, table.last, table.copied, table.checkpoint, table.has_run = first, -1, -1, 0, False
         if self.hits_end_inside and self._found_tokens % (<LayerKind>self._kinds[group]).block_size != 0:
             table.copied, table.copy_is_found = found - 1, False
-        if table.size > table.room:
-            resize(&table.blocks, 2 * <size_t>table.size * sizeof(int32_t))
-            table.room = 2 * table.size
-        if table.size == 0:
+        if written > table.room:
+            resize(&table.blocks, 2 * <size_t>written * sizeof(int32_t))
+            table.room = 2 * written
+        if written == 0:
             return 0
-        memset(table.blocks, 0, table.size * sizeof(int32_t))
+        memset(table.blocks, 0, written * sizeof(int32_t))
         for i in range(first, found):
             block = self._search.blocks[group][i]
             table.blocks[i] = block
@@ -645,6 +673,11 @@ cdef class GroupTables(KVCache):
             self._copy(table, group)
         if end <= table.size:
             return 0
+        if (<LayerKind>self._kinds[group]).is_counted:
+            self.free_blocks -= end - table.size
+            self.store.take_nameless(self.free_blocks)
+            table.size = end
+            return 0
         if end > table.room:
             resize(&table.blocks, 2 * <size_t>end * sizeof(int32_t))
             table.room = 2 * end
@@ -684,33 +717,73 @@ cdef class GroupTables(KVCache):
         """Release blocks begin .. end - 1 of a group; `returns`: a lookup of their request may find them again."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
         cdef const Holder* holder = &self._holders[slot]
-        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size
+        cdef int32_t size = (<LayerKind>self._kinds[group]).block_size, own, end_own, written = end
         if self._caching and not self.store.names_all:
-            self._list_own(slot, group, max(begin, <int32_t>(holder.public_tokens // size)),
-                           min(end, <int32_t>(holder.hashed_tokens // size)), returns)
-        self.free_blocks += self.store.release(table.blocks, begin, end)
+            own, end_own = <int32_t>(holder.public_tokens // size), <int32_t>(holder.hashed_tokens // size)
+            own, end_own = max(begin, own), min(end, end_own)
+            if own < end_own and not returns and (<LayerKind>self._kinds[group]).is_counted:
+                own = self._own_blocks(slot, group, max(own, table.num_written), end_own)
+                if own > 0:
+                    self.store.release_nobodys(own)
+            elif own < end_own:
+                self._write(slot, group, end_own)
+                self._list_own(slot, group, own, end_own, returns)
+        if (<LayerKind>self._kinds[group]).is_counted:
+            written = min(end, table.num_written)
+            self.free_blocks += end - max(begin, written)
+        if begin >= written:
+            return 0
+        self.free_blocks += self.store.release(table.blocks, begin, written)
         if (<LayerKind>self._kinds[group]).frees_at >= 0:
             self.num_shared -= self.store.num_left_alone
         return 0
 
+    cdef uint64_t _own_key(self, int32_t slot, int32_t group, int32_t index) noexcept nogil:
+        """Return the hash of a block of private text, without a salt.
+
+        0: the block has an entry in its table, holds shared text, or does not enter the prefix cache.
+        """
+        cdef const Holder* holder = &self._holders[slot]
+        cdef int64_t size = (<LayerKind>self._kinds[group]).block_size, end = (<int64_t>index + 1) * size
+        cdef Run run
+        if not self._caching or index < self.table(slot, group).num_written or not (
+                holder.public_tokens < end <= holder.hashed_tokens):
+            return 0
+        run = (<LayerKind>self._kinds[group]).kept(index, &holder.ends)
+        return own_hash(holder.row, <int32_t>(end // self._search.grain) - 1) if run.begin == index < run.end else 0
+
+    cdef int32_t _own_blocks(self, int32_t slot, int32_t group, int32_t begin, int32_t end) noexcept nogil:
+        """Return how many blocks begin .. end - 1 of private text are in the prefix cache."""
+        cdef Run run = Run(begin, begin)
+        cdef int32_t count = 0
+        while run.end < end:
+            run = (<LayerKind>self._kinds[group]).kept(run.end, &self._holders[slot].ends)
+            count += max(min(run.end, end) - run.begin, 0)
+        return count
+
+    cdef void _clear(self, int32_t slot, int32_t group) noexcept nogil:
+        """Let the table of a group have no entries."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        table.size = table.begin = table.num_written = 0
+
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
-        cdef Table* table
+        cdef const Table* table
         cdef int32_t group
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             self._give_up(slot, group, table.begin, table.size, returns)
-            table.size = table.begin = 0
+            self._clear(slot, group)
         self._holders[slot].row = -1
         return 0
 
     cdef int release_late(self, int32_t slot) except -1 nogil:
-        cdef Table* table
+        cdef const Table* table
         cdef int32_t group
         for group in range(self._num_groups - 1, -1, -1):           # as one list of blocks
             table = &self._tables[<size_t>slot * self._num_groups + group]
             self.store.goes_on = group < self._num_groups - 1
             self._give_up(slot, group, table.begin, table.size, False)
-            table.size = table.begin = 0
+            self._clear(slot, group)
         self.store.goes_on = False
         self._holders[slot].row = -1
         return 0
@@ -760,22 +833,27 @@ cdef class GroupTables(KVCache):
 
     def block_table(self, int32_t slot):
         """Return the blocks of a slot: a list for each group, or a single list with one group."""
-        cdef int32_t group, i
+        cdef int32_t group
         tables = []
         for group in range(self._num_groups):
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            tables.append([table.blocks[i] for i in range(table.size)])
+            tables.append(self._entries(slot, group))
         return tables if self._num_groups > 1 else tables[0]
+
+    def _entries(self, int32_t slot, int32_t group):
+        cdef const Table* table = &self._tables[<size_t>slot * self._num_groups + group]
+        cdef int32_t written = table.size, i
+        if (<LayerKind>self._kinds[group]).is_counted:
+            written = min(table.num_written, table.size)
+        return [table.blocks[i] for i in range(written)] + [
+            NO_BLOCK if i < table.begin else NAMELESS for i in range(written, table.size)]
 
     def check(self, owned_total=None):
         """Raise RuntimeError unless the block tables and the pool agree.
 
         owned_total : blocks that all sequences own, as counted by the caller; shared ones as often as they are held.
         """
-        cdef int64_t i
-        cdef int32_t j
-        held = [self._tables[i].blocks[j] for i in range(<int64_t>self.num_slots * self._num_groups)
-                for j in range(self._tables[i].size) if self._tables[i].blocks[j] != NO_BLOCK]
+        held = [name for slot in range(self.num_slots) for group in range(self._num_groups)
+                for name in self._entries(slot, group) if name != NO_BLOCK]
         self.store.check(held, self.free_blocks)
         named = [name for name in held if name > NO_BLOCK]
         if owned_total is not None and self.free_blocks + owned_total - len(named) + len(set(named)) != self.num_blocks:
