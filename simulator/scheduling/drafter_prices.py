@@ -38,7 +38,7 @@ def shaped(drafter, given):
 
 
 def published_notes(given, deployment: Deployment | None) -> list[str]:
-    """Return a note on published figures of the model, where an experiment takes over those of others."""
+    """Return a note on published acceptance of the model, if another's is taken."""
     own = of_model(deployment.model.name, given.method) if deployment is not None else []
     if not own or given.acceptance != acceptance_of(given.method, given.num_tokens):
         return []

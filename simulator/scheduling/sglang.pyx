@@ -20,7 +20,7 @@ known one batch later, and so is a request's end token.
 With drafts ([engine.speculative]) each decode verifies `num_draft_tokens` tokens of a request, of which the acceptance
 says how many count; a decode beside prompts has a token of each request and no drafts. A decode reserves twice the
 tokens that it may write behind the text in KV, since another decode may be in flight, in whole pages, and keeps them:
-requests that are short of them are retracted. For drafters of the model a token is found in the tree if the next token
+requests short of pages are retracted. For drafters of the model a token is found in the tree if the next token
 agrees, too. Admission, order and priorities are those without drafts (sources: sglang_drafts.py).
 
 With `upstream_compat` unintended behaviour of SGLang is followed. Without it:

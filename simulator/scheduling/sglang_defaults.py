@@ -60,7 +60,7 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
 
 
 def _drafts(given: SglangDrafts | None, machine: Machine) -> dict[str, Default]:
-    """Return the numbers of drafts that a server chooses; none where they do not go with what is given."""
+    """Return the numbers of drafts that a server chooses; none if they contradict the acceptance."""
     if given is None or given.is_complete:
         return {}
     architecture = machine.model.architecture if machine.model is not None else ""

@@ -16,7 +16,7 @@ BREADTH, NGRAM_DRAFTS = 10, 12      # --speculative-ngram-max-bfs-breadth; draft
 SHAPE = ("num_steps", "eagle_topk", "num_draft_tokens")
 CHAIN, TREE = (3, 1, 4), (5, 4, 8)  # of a server that is given none
 WITH_TREES = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1VForCausalLM")
-MIXING = OF_THE_MODEL               # methods whose decodes may be in a batch with prompts
+MIXING = OF_THE_MODEL               # methods with decodes in batches with prompts
 DRAFTED_RUNNING = 48                # max_running_requests beside drafts, unless given
 SglangMethod = Literal["draft_model", "eagle", "eagle3", "mtp", "ngram"]
 Count = Annotated[int, Meta(ge=1, le=1024)]
@@ -91,7 +91,7 @@ class SglangDrafts(DraftKeys, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all numbers are given, or follow from others; else the model decides."""
+        """Return whether all numbers are known; else the model decides."""
         return self.num_draft_tokens is not None
 
     @property
@@ -117,13 +117,14 @@ class SglangDrafts(DraftKeys, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def reads_next(self) -> bool:
-        """Return whether KV of a token is found only where the next token agrees, too: the drafter has read it."""
+        """Return whether the drafter reads the next token, too, for KV of a token."""
         return self.method in OF_THE_MODEL
 
     def decode_tokens(self, page: int) -> int:
-        """Return the tokens that a request may write in a decode; twice as many are reserved, see `Sglang`.
+        """Return the tokens that a request may write in a decode.
 
-        With pages and a tree, each branch begins with a copy of the page in which the text ends.
+        A decode reserves twice as many, see `Sglang`. With pages and a tree, each branch begins with a copy of the page
+        in which the text ends.
         """
         if page > 1 and self.eagle_topk > 1 and self.method != "ngram":
             pages = -(-(page - 1 + self.num_steps) // page)
@@ -132,7 +133,9 @@ class SglangDrafts(DraftKeys, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def completed_drafts(given: SglangDrafts | None, architecture: str = "") -> SglangDrafts | None:
-    """Return drafts with the numbers that a server chooses for a model; "": of an unknown one.
+    """Return drafts with the numbers that a server chooses for a model.
+
+    architecture : of the model; "": it is not known.
 
     Raises
     ------

@@ -10,8 +10,6 @@ from libc.string cimport memset
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport has_row
-from simulator.domain.iteration cimport Entry
-from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Sequence
 
 cdef enum:
@@ -81,7 +79,7 @@ cdef class SglangRunning(Scheduler):
         return 0
 
     cdef void _commit(self, const Entry* entry, int32_t rejected, bint goes_on) noexcept nogil:
-        """Count the tokens that a decode leaves in KV: those accepted, and the one in front of them.
+        """Count the tokens that a decode leaves in KV: the accepted ones, and the one in front.
 
         The last token of a text in a batch with prompts does not count, as upstream.
         """

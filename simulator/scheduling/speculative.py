@@ -36,7 +36,9 @@ class TextAcceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DraftKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys of drafts that schedulers share; each has a subclass, with `num_tokens`, the most drafts of a step.
+    """Keys of drafts that schedulers share.
+
+    Each scheduler has a subclass, with `num_tokens`, the most drafts that a step accepts.
 
     drafts_first : drafts are made in front of a verification; else behind a batch, for the next one.
     """
@@ -66,7 +68,7 @@ class DraftKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         "host time per sequence of a batch; required for n-grams and suffixes"))] = None
 
     def _settle_acceptance(self, why_unknown: str) -> None:
-        """Set the default of acceptance, and check what is given.
+        """Set the default of acceptance, and check given values.
 
         why_unknown : why no measurement holds; "": the one of the method does.
         """

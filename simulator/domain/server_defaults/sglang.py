@@ -45,7 +45,10 @@ def prefill_sizes(most: int) -> list[int]:
 
 
 def decode_sizes(most: int, has_drafts: bool = False) -> list[int]:
-    """Return the sequences of decode graphs, up to the largest; those of a server with drafts are finer."""
+    """Return the sequences of decode graphs, up to the largest.
+
+    has_drafts : the server verifies drafts, with finer sizes.
+    """
     if has_drafts:
         sizes = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
     else:
