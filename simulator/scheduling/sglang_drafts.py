@@ -39,7 +39,7 @@ class SglangDrafts(DraftKeys, frozen=True, kw_only=True, forbid_unknown_fields=T
     num_steps: Annotated[Count | None, Meta(description=(
         "drafts on a path, --speculative-num-steps; default: 5 for Llama and Grok, else 3; n-grams: num_draft_tokens "
         "over eagle_topk"))] = None
-    eagle_topk: Annotated[Count | None, Meta(description=(
+    eagle_topk: Annotated[Count | None, Meta(extra={"unit": "drafts"}, description=(
         "drafts beside each other at a step, --speculative-eagle-topk; 1: a chain; default: 4 for Llama and Grok "
         "where num_steps is absent, else 1; n-grams: 10"))] = None
     num_draft_tokens: Annotated[Annotated[int, Meta(ge=2, le=1025)] | None, Meta(extra={"unit": "tokens"}, description=(

@@ -194,10 +194,11 @@ class SpeculativeParameters(DraftKeys, frozen=True, kw_only=True, forbid_unknown
         "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
     parallel_drafting: Annotated[bool, Meta(description=(
         "EAGLE, EAGLE-3 and draft models: all drafts come from one forward pass (P-EAGLE, PARD), which computes a mask "
-        "for each draft but the first; their acceptance must be given. DFlash drafts so without this key"))] = False
+        "for each draft but the first; their acceptance must be given. DFlash and DSpark draft so without this key"
+        ))] = False
     num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1025)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP or a draft model, one more "
-        "for DFlash; default: by method, without a method 0"))] = None
+        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP, DSpark or a draft model, "
+        "one more for DFlash; default: by method, without a method 0"))] = None
     disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
         "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
         "last block of a hit is computed again"))] = False
@@ -209,7 +210,7 @@ class SpeculativeParameters(DraftKeys, frozen=True, kw_only=True, forbid_unknown
         if fault := self._model_fault() or self._parallel_fault() or self._price_fault():
             raise ValueError(fault)
         if self.num_lookahead_tokens is None:
-            slots = self.num_tokens + (self.method in IN_ONE_PASS) if self.method not in WITHOUT_SLOTS else 0
+            slots = self.num_tokens + (self.method == "dflash") if self.method not in WITHOUT_SLOTS else 0
             msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
         self._settle_acceptance(NO_ONE_PASS if self.method is not None and self.parallel_drafting else "")
 
