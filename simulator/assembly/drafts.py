@@ -17,7 +17,7 @@ from simulator.domain.drafter_memory import (
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.parallelism import Parallelism
 from simulator.errors import InputErrors, KeyFault
-from simulator.scheduling.drafters import IN_ONE_PASS, LOOK_UPS, num_modules, one_pass_rows
+from simulator.scheduling.drafters import IN_ONE_PASS, LOOK_UPS, num_modules
 
 KEY = "engine.speculative"
 
@@ -114,7 +114,7 @@ def unpriced_notes(site) -> tuple[str, ...]:
 def modules_in_turn(site) -> int:
     """Return the MTP modules that draft in turn; 1: one drafter, or none."""
     given = site.scheduler_facts.speculative
-    return 1 if given is None else num_modules(site.model, given.method, given.num_tokens)
+    return 1 if given is None or given.drafts_first else num_modules(site.model, given.method, given.num_tokens)
 
 
 def why_no_modules(given, model: ModelSpec | None) -> str:
@@ -152,7 +152,8 @@ def with_draft_model(site, model, make: Callable):
     InputErrors
         The backend cannot price the draft model.
     """
-    from simulator.latency.overheads.drafter import Drafter  # imported only when needed, as the next
+    from simulator.latency.overheads.drafter import Drafter  # imported only when needed, as the next two
+    from simulator.scheduling.drafter_prices import shaped
     from simulator.scheduling.vllm_overheads import skips_drafts
 
     parameters, given, drafter = site.pool.engine.parameters, site.scheduler_facts.speculative, None
@@ -161,7 +162,7 @@ def with_draft_model(site, model, make: Callable):
             drafter = make()
         except InputErrors as errors:
             raise InputErrors([KeyFault(f"{KEY}.model: {fault}") for fault in errors.faults]) from None
-    found = Drafter(model, given.num_tokens, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
+    found = Drafter(model, given.num_passes, given.drafter_share or 0.0, given.drafter_forward_us or 0.0,
                     given.drafter_per_sequence_us or 0.0, given.notes, drafter)
-    found.skips, found.one_pass_rows = skips_drafts(parameters), one_pass_rows(given)
-    return found
+    found.skips = not given.drafts_first and skips_drafts(parameters)
+    return shaped(found, given)

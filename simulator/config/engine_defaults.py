@@ -74,7 +74,7 @@ def _whole_text(engine, machine: Machine, asked: Collection[str]) -> dict[str, s
 
 def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:
     filled, own = {}, engine.parameters
-    values = {}
+    values, tables = {}, {}
     found = dict(registry.load("scheduler", engine.scheduler).defaults(engine, machine))
     kv_dtype = found.pop("kv_cache_dtype", None)
     if kv_dtype is not None and machine.model is not None and machine.kv_cache_dtype == "auto":
@@ -86,7 +86,7 @@ def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:
             given = getattr(own, table)
             if given is not None and getattr(given, name) is None:
                 filled["engine", table, name] = default.why
-                values[table] = msgspec.structs.replace(given, **{name: default.value})
+                tables.setdefault(table, {})[name] = default.value
             continue
         is_own = key in own.__struct_fields__
         if default.value is None or getattr(own if is_own else engine, key) is not None:
@@ -96,6 +96,7 @@ def _fill_in(engine, machine: Machine, model: Any) -> dict[Path, str]:
             values[key] = default.value
         else:
             msgspec.structs.force_setattr(engine, key, default.value)
+    values |= {table: msgspec.structs.replace(getattr(own, table), **found) for table, found in tables.items()}
     if values:
         msgspec.structs.force_setattr(engine, "parameters", msgspec.structs.replace(own, **values))
     return filled

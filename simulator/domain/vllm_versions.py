@@ -52,7 +52,7 @@ class VllmBehaviour(NamedTuple):
     appends_unhashed: Annotated[bool, "freed blocks without a hash go to the tail of the free queue"]
     caches_at_end: Annotated[bool, "with drafts blocks are hashed when an iteration ends, also of the last one"]
     lacks_drafters: Annotated[tuple[str, ...], "methods of drafting that it does not have"]
-    fits_drafts: Annotated[bool, "DFlash: requests that run are limited by slots of drafts in max_num_batched_tokens"]
+    fits_drafts: Annotated[bool, "DFlash, DSpark: slots of drafts in max_num_batched_tokens limit running requests"]
     hashes_ahead: Annotated[bool, "with a drafter of the model the hash of a block covers the next token, too"]
     repeats_last_states: Annotated[bool, "the last state of a prompt cannot be hit while its sequence holds it"]
     keeps_before_junctions: Annotated[bool, "where hits lose a block to drafters, windows a block before are kept, too"]
@@ -106,7 +106,7 @@ VERSIONS = {
         pads_admissions=False,
         goes_on_after_own_victim=False, counts_idle_adapters=False, holds_prompts_alone=False,
         passes_over_items=False, cuts_at_items=False,
-        appends_unhashed=True, caches_at_end=False, lacks_drafters=("dflash", "suffix"), fits_drafts=False,
+        appends_unhashed=True, caches_at_end=False, lacks_drafters=("dflash", "dspark", "suffix"), fits_drafts=False,
         hashes_ahead=False,
         repeats_last_states=False,
         keeps_before_junctions=False, has_layer_groups=False, has_encoder=False, has_connectors=False,

@@ -26,11 +26,14 @@ cdef class RadixKV(KVCache):
     caches : computed text may be found again.
     policy : eviction order of the tree, a key of `EVICTIONS`.
     host : HostSettings of copies in host memory; None: there are none.
+    hashes_ahead : tokens behind a token with which it is found; 0 with copies in host memory.
     """
 
-    def __init__(self, int32_t num_blocks, int32_t block_size, content, bint caches, policy, host=None):
+    def __init__(self, int32_t num_blocks, int32_t block_size, content, bint caches, policy, host=None,
+                 int32_t hashes_ahead=0):
+        self.hashes_ahead = hashes_ahead
         if host is None:
-            self.tree = RadixTree(block_size, content, EVICTIONS[policy])
+            self.tree = RadixTree(block_size, content, EVICTIONS[policy], hashes_ahead)
         else:
             self.tree = HostTree(block_size, content, EVICTIONS[policy], host)
         self.caches = caches
@@ -107,16 +110,18 @@ cdef class RadixKV(KVCache):
     cdef int publish(self, int32_t slot, int32_t row, int64_t num_tokens, int64_t prompt_tokens,
                      int64_t priority) except -1 nogil:
         cdef Hold* hold = &self._holds[slot]
-        cdef int64_t whole = num_tokens - num_tokens % self.block_size, there = 0
+        cdef int64_t whole = max(num_tokens - self.hashes_ahead, <int64_t>0), there = 0
         cdef int32_t node = 0, end
         if not self.caches or num_tokens == 0:
             return 0
+        whole -= whole % self.block_size
         self.tree.revived = 0
         if whole > 0:
             there = self.tree.insert(row, whole, priority, hold.counted, &node)
         hold.counted = max(hold.counted, whole)
         if there > hold.shared:                     # computed twice: its own pages are free
             self._blank += <int32_t>((there - hold.shared - self.tree.revived) // self.block_size)
+        prompt_tokens -= self.hashes_ahead
         prompt_tokens -= prompt_tokens % self.block_size
         if 0 < prompt_tokens < whole:
             self.tree.insert(row, prompt_tokens, priority + 1, prompt_tokens, &end)

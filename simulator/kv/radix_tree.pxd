@@ -50,6 +50,7 @@ cdef struct Piece:              # part of a text, from some token on
 
 cdef class RadixTree:
     cdef readonly int32_t page_size
+    cdef int32_t ahead                  # tokens behind a token that its key covers, see radix_tree.pyx
     cdef readonly int64_t evictable     # tokens of nodes without locks
     cdef readonly int64_t protected     # tokens of nodes with locks
     cdef readonly int64_t evicted       # tokens evicted so far
@@ -75,6 +76,11 @@ cdef class RadixTree:
     # Tokens that two texts have in common from these places on, at most `most`.
     cdef int64_t common(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
                         int64_t most) noexcept nogil
+
+    # The same for keys of tokens: tokens that agree together with the `ahead` tokens behind them.
+    cdef inline int64_t common_keys(self, int32_t row, int64_t begin, int32_t other, int64_t other_begin,
+                                    int64_t most) noexcept nogil:
+        return max(self.common(row, begin, other, other_begin, most + self.ahead) - self.ahead, <int64_t>0)
 
     # Hash key of the beginning of a text. False: a match would find no token of such a text, and change nothing.
     cdef inline uint32_t first_code(self, int32_t row) noexcept nogil:

@@ -3,6 +3,9 @@
 Source: sglang 0.5.23, mem_cache/unified_cache/unified_tree_core.py and evict_policy.py: the nodes that a walk touches,
 and when; how a split divides a node's state between its halves; the order in which leaves are evicted.
 
+With `ahead` = 1, for a drafter that reads the next token, too, the key of a token is the token and the one behind it:
+a text has one key less than tokens (mem_cache/radix_cache.py, RadixKey.is_bigram).
+
 Time counts the events of the tree. A match gives its whole path one time, parents slightly less than their children:
 times are multiples of 2**20, less the number of steps from the end.
 """
@@ -27,11 +30,12 @@ cdef class RadixTree:
     page_size : tokens of a page.
     content : Content, the texts of the requests.
     policy : Eviction.
+    ahead : tokens behind a token that its key covers.
     """
 
-    def __init__(self, int32_t page_size, content, int policy):
+    def __init__(self, int32_t page_size, content, int policy, int32_t ahead=0):
         cdef int32_t i
-        self.page_size, self._policy, self._content = page_size, policy, content
+        self.page_size, self._policy, self._content, self.ahead = page_size, policy, content, ahead
         self._requests, self._demands, self._segments = (
             self._content._requests, self._content._demands, self._content._segments)
         self._first_free = -1
@@ -120,8 +124,8 @@ cdef class RadixTree:
         while child >= 0:
             if (self._nodes[child].code == code and self._nodes[child].parent == node
                     and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)
-                    and self.common(row, begin, self._nodes[child].row, self._nodes[child].begin,
-                                    self.page_size) == self.page_size):
+                    and self.common_keys(row, begin, self._nodes[child].row, self._nodes[child].begin,
+                                         self.page_size) == self.page_size):
                 return child
             child = self._nodes[child].in_bucket
         return -1
@@ -194,6 +198,7 @@ cdef class RadixTree:
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil:
         cdef int32_t at = 0, child = -1, tokens
         cdef int64_t done = 0
+        num_tokens = max(num_tokens - self.ahead, <int64_t>0)
         num_tokens -= num_tokens % self.page_size
         node[0] = 0
         if num_tokens == 0:
@@ -226,7 +231,7 @@ cdef class RadixTree:
     cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil:
         """Return the number of a node's tokens, whole pages, that continue a text."""
         cdef int64_t tokens = min(<int64_t>(self._nodes[node].end - self._nodes[node].begin), end - begin)
-        tokens = self.common(row, begin, self._nodes[node].row, self._nodes[node].begin, tokens)
+        tokens = self.common_keys(row, begin, self._nodes[node].row, self._nodes[node].begin, tokens)
         return <int32_t>(tokens - tokens % self.page_size)
 
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil:
@@ -302,7 +307,7 @@ cdef class RadixTree:
         if self._requests[it.row].prompt_tokens > self.longest_prompt:
             return                          # no prompt begins with it
         while place < it.end:
-            hash = self._content.advance(it.row, self.page_size, &cursor)
+            hash = self._content.next_hash(it.row, self.page_size, self.ahead, &cursor)
             place += self.page_size
             if place > it.begin:
                 self.log.note(hash, is_there)

@@ -6,7 +6,7 @@ from simulator.domain.drafter_memory import medusa_head_bytes, mtp_layer
 from simulator.domain.model_spec import ModelSpec
 from simulator.scheduling.acceptance_table import AcceptanceTable
 
-Method = Literal["dflash", "draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"]
+Method = Literal["dflash", "draft_model", "dspark", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix"]
 
 
 class Drafting(NamedTuple):
@@ -44,7 +44,7 @@ METHODS = {
     "mtp": Drafting(AcceptanceTable(per_position=(0.882,)), "vLLM's tests, DeepSeek-V3 on MT-Bench: 1.882", 1),
 }
 OF_THE_MODEL = ("eagle", "eagle3", "mtp")       # drafters of one layer and the output head
-IN_ONE_PASS = ("dflash",)                        # all drafts come from one forward pass, by a drafter of its own
+IN_ONE_PASS = ("dflash", "dspark")               # all drafts come from one forward pass, by a drafter of its own
 MAY_BE_PARALLEL = ("draft_model", "eagle", "eagle3")    # with parallel_drafting: PARD, P-EAGLE
 LOOK_UPS = ("ngram", "suffix")                  # in texts so far, on the host, without a forward pass
 WITHOUT_SLOTS = (None, "medusa", *LOOK_UPS)     # methods that write no KV ahead of the text
@@ -74,12 +74,13 @@ def one_pass_rows(speculative) -> int:
 
     0: it makes more passes. A mask for each draft but the first, which follows from the last token of the batch; a
     draft model reads the token sampled there, too (its own row), and DFlash has a block of masks alone.
-    Source: vLLM 0.32.0 and 0.33.0, vllm/config/speculative.py, the slots that a step pays for: K - 1 with EAGLE, K with
-    a draft model and DFlash.
+    Source: vLLM 0.32.0 and 0.33.0, vllm/config/speculative.py, the slots that a step pays for: K - 1 with EAGLE and
+    DSpark, K with a draft model and DFlash.
     """
-    if speculative.method in IN_ONE_PASS:
+    if speculative.method == "dflash":
         return speculative.num_tokens
-    return speculative.num_tokens - 1 if speculative.parallel_drafting else 0
+    in_one_pass = speculative.parallel_drafting or speculative.method in IN_ONE_PASS
+    return speculative.num_tokens - 1 if in_one_pass else 0
 
 
 def notes_of(method: str, num_tokens: int) -> list[str]:

@@ -17,6 +17,12 @@ the rest is for activations (engine_memory.py).
 Unless `disable_overlap_schedule`, a batch is chosen while the one before it executes: the tokens sampled there are
 known one batch later, and so is a request's end token.
 
+With drafts ([engine.speculative]) each decode verifies `num_draft_tokens` tokens of a request, of which the acceptance
+says how many count; a decode beside prompts has a token of each request and no drafts. A decode reserves twice the
+tokens that it may write behind the text in KV, since another decode may be in flight, in whole pages, and keeps them:
+requests short of pages are retracted. For drafters of the model a token is found in the tree if the next token
+agrees, too. Admission, order and priorities are those without drafts (sources: sglang_drafts.py).
+
 With `upstream_compat` unintended behaviour of SGLang is followed. Without it:
 
 - hrrn adds no tokens to the processed ones for a decode; upstream adds those of the prompts that the running batch grew
@@ -68,6 +74,7 @@ from simulator.scheduling.engine_memory import sglang_needs
 from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults)
 from simulator.scheduling.sglang_defaults import completed, defaults
+from simulator.scheduling.sglang_drafts import completed_drafts
 from simulator.scheduling.sglang_overheads import around
 
 cdef enum:
@@ -142,7 +149,8 @@ cdef class Sglang(SglangDisaggregated):
     def __init__(self, parameters, context):
         parameters = completed(parameters)
         ignoring = ignores_eos(parameters, context.labels)
-        self.grouping = context.fast_forward
+        drafts = completed_drafts(parameters.speculative)
+        self.grouping = context.fast_forward and drafts is None
         self._pages = context.kv
         self.max_running = parameters.max_running_requests
         self._take_parameters(parameters)
@@ -165,6 +173,9 @@ cdef class Sglang(SglangDisaggregated):
             raise MemoryError()
         for i, ignores in enumerate(ignoring):
             self._ignores[i] = ignores
+        if drafts is not None:
+            self._verified = self.turn_tokens = drafts.num_draft_tokens
+            self._reserved = 2 * drafts.decode_tokens(self.kv.block_size)
         if self._overlaps_batches:
             self.overlap(1, 1)
 
@@ -209,8 +220,9 @@ cdef class Sglang(SglangDisaggregated):
         if parameters.chunked_prefill_size > 0:
             most = min(most, parameters.chunked_prefill_size)
         return SchedulerFacts(
-            parameters.max_running_requests, most, not parameters.disable_overlap_schedule, takes_stages=False,
-            takes_threads=True, why_no_tier="", notices_when_forming=True, does_whole=False)
+            parameters.max_running_requests, most, not parameters.disable_overlap_schedule,
+            completed_drafts(parameters.speculative), takes_stages=False, takes_threads=True, why_no_tier="",
+            notices_when_forming=True, does_whole=False)
 
     @staticmethod
     def defaults(engine, machine):
@@ -253,7 +265,8 @@ cdef class Sglang(SglangDisaggregated):
         """See Scheduler."""
         return RadixCache(plan.num_blocks, plan.block_size, plan.content, plan.enable_prefix_caching,
                           parameters.radix_eviction_policy,
-                          plan.tier.host if isinstance(plan.tier, HicacheTier) else None)
+                          plan.tier.host if isinstance(plan.tier, HicacheTier) else None,
+                          parameters.speculative is not None and parameters.speculative.reads_next)
 
     def advice(self, stall_reason):
         """See Scheduler."""
@@ -418,6 +431,7 @@ cdef class Sglang(SglangDisaggregated):
             if self._sequences[slot].order >= self._known_orders:
                 self._progress[slot].published = self._progress[slot].pending = 0
                 if self._sequences[slot].num_computed + 1 >= self._sequences[slot].num_tokens:
+                    self._progress[slot].committed = self._sequences[slot].num_computed
                     self._list(slot)
                 else:
                     self._put_back(batch, slot, self._decoding.size)
@@ -777,6 +791,7 @@ cdef class Sglang(SglangDisaggregated):
                 self._drops_chunk = True
             else:
                 self._cut_short(slot)
+                self._progress[slot].committed = self._pages.tokens(slot)
                 add_row(&self._prefilled, slot)
                 self._progress[slot].pending = self._pages.tokens(slot)
         if self._is_mixing and self._decoding.size > 0:

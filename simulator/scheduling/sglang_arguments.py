@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from simulator.domain.kv_share import OF_VLLM
 from simulator.latency.overheads.launches import EAGER_US_PER_LAYER, EagerUs
+from simulator.scheduling.sglang_drafts import MIXING, SglangDrafts
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -26,7 +27,6 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     ENGINE_DEFAULTS: ClassVar[dict] = {"gpu_memory_utilization": None}      # it has a share of its own
     WHY_NOT: ClassVar[dict[str, str]] = {
-        "speculative": "drafts change what SGLang reserves and retracts; its scheduler is built without them",
         "encoder": "SGLang encodes images before their prompts are cut, and its tree of prefixes distinguishes images "
                    "by content; that is not built",
         "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
@@ -37,7 +37,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     max_running_requests: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "running requests; default: 512 for each longest text that the pool holds, from 2048 to 4096, and at most half "
         "the tokens of the pool; fewer where slots for recurrent states have no room for as many; without [hardware] "
-        "256"))] = None
+        "256; with drafts 48"))] = None
     max_queued_requests: Annotated[Count | None, Meta(description=(
         "most waiting requests; further ones are refused. Absent: no limit"))] = None
     chunked_prefill_size: Annotated[Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None, Meta(
@@ -93,6 +93,7 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "launches kernels one by one, as SGLang before 0.5.10 does unless --enable-piecewise-cuda-graph is given; "
         "default: breakable, disabled if decodes have none"))] = None
     eager_us_per_layer: Annotated[EagerUs | None, Meta(description=EAGER_US_PER_LAYER)] = None
+    speculative: Annotated[SglangDrafts | None, Meta(description="speculative decoding; absent: none")] = None
     ignore_eos: Annotated[bool | tuple[str, ...], Meta(description=(
         "answers have max_tokens tokens whatever the model samples: all, or those of these SLO classes; running "
         "requests are then expected to need all of them"))] = False
@@ -129,8 +130,25 @@ def faults(parameters, engine):
     if parameters.cuda_graph_backend_decode == "disabled" and parameters.cuda_graph_backend_prefill == "breakable":
         found.append(("cuda_graph_backend_prefill", 'expected "disabled" with cuda_graph_backend_decode = "disabled", '
                       'found "breakable": graphs of prompts alone are not built'))
+    found += _draft_faults(parameters)
     if parameters.prefill_decode_interval_min_bs and not parameters.prefill_decode_interval:
         found.append(("prefill_decode_interval_min_bs", "goes with prefill_decode_interval"))
+    return found
+
+
+def _draft_faults(parameters):
+    """Return (key of [engine], fault) for drafts and what does not go with them."""
+    given = parameters.speculative
+    if given is None:
+        return []
+    found = []
+    if not given.is_complete:
+        found.append(("speculative.acceptance", "expected one that goes with the drafts that SGLang chooses for this "
+                      "model: 5 steps with eagle_topk = 4, whose acceptance must be given, for Llama and Grok, else 3; "
+                      "or num_steps"))
+    if parameters.enable_mixed_chunk and given.method not in MIXING:
+        found.append(("enable_mixed_chunk", f'expected false with speculative.method = "{given.method}", found true: '
+                      "SGLang turns it off"))
     return found
 
 

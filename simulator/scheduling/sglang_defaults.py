@@ -28,6 +28,7 @@ from simulator.domain.server_defaults.sglang import (
 )
 from simulator.domain.server_defaults.vllm import is_gpt_oss
 from simulator.scheduling.sglang_arguments import SglangParameters
+from simulator.scheduling.sglang_drafts import DRAFTED_RUNNING, SHAPE, SglangDrafts, completed_drafts
 
 SGLANG = "SGLang 0.5.23"
 CHUNK, RUNNING = 8192, 256      # ours: without a card
@@ -52,7 +53,23 @@ def defaults(engine, machine: Machine) -> dict[str, Default]:
     frac = parameters.mem_fraction_static
     if frac is None and "mem_fraction_static" in found:
         frac = found["mem_fraction_static"].value
+    found |= _drafts(parameters.speculative, machine)
+    if parameters.speculative is not None:
+        return found | {"max_running_requests": Default(DRAFTED_RUNNING, f"{SGLANG}: with drafts")}
     return found | {"max_running_requests": _running(engine, machine, engine.block_size or page.value, frac)}
+
+
+def _drafts(given: SglangDrafts | None, machine: Machine) -> dict[str, Default]:
+    """Return the numbers of drafts that a server chooses; none if they contradict the acceptance."""
+    if given is None or given.is_complete:
+        return {}
+    architecture = machine.model.architecture if machine.model is not None else ""
+    try:
+        chosen = completed_drafts(given, architecture)
+    except ValueError:
+        return {}
+    why = f"{SGLANG}: for {architecture}" if architecture else f"{SGLANG}: its default"
+    return {f"speculative.{key}": Default(getattr(chosen, key), why) for key in SHAPE}
 
 
 def _kv_dtype(machine: Machine) -> Default | None:
@@ -99,7 +116,8 @@ def completed(parameters: SglangParameters) -> SglangParameters:
 
     Arguments of an experiment are complete already.
     """
-    usual = {"chunked_prefill_size": CHUNK, "max_running_requests": RUNNING, "schedule_conservativeness": 1.0}
+    running = RUNNING if parameters.speculative is None else DRAFTED_RUNNING
+    usual = {"chunked_prefill_size": CHUNK, "max_running_requests": running, "schedule_conservativeness": 1.0}
     missing = {key: value for key, value in usual.items() if getattr(parameters, key) is None}
     return msgspec.structs.replace(parameters, **missing) if missing else parameters
 
@@ -200,7 +218,7 @@ def _plan(engine, machine: Machine, page: int, frac: float | None) -> MemoryPlan
 def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deepep: bool) -> Server:
     """Return the options that static memory depends on; chunk : of all attention ranks together."""
     ways, ranks = machine.topology, _tensor_ranks(machine)
-    running = parameters.max_running_requests
+    running, drafts = parameters.max_running_requests, parameters.speculative
     most = min(limits_of(machine.card, ranks)[1], running or 2**31)
     has_prefill_graphs = machine.role != "decode" and ways.pipeline_parallel == 1 and (
         machine.model.architecture in IMAGES_IN_GRAPHS or not _takes_images(machine.model))
@@ -209,7 +227,8 @@ def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deep
         decode_graph=most if machine.role != "prefill" else 0, graphs_of_ranks=most,
         prefill_graphs=len(prefill_sizes(chunk)) if has_prefill_graphs else 0, running=running,
         attention_ranks=_attention_ranks(machine), is_latent=machine.model.attention.backend == "mla",
-        role=machine.role, has_deepep=has_deepep and ways.expert_parallel > 1)
+        role=machine.role, has_deepep=has_deepep and ways.expert_parallel > 1,
+        drafts=drafts.num_draft_tokens or 1 if drafts is not None else 1)
 
 
 def static_frac(parameters: SglangParameters, deployment, card: Card) -> float:

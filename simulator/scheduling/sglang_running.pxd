@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memmove
 
 from simulator.core.row_list cimport RowList, add_row
-from simulator.domain.iteration cimport Batch
+from simulator.domain.iteration cimport Batch, Entry
 from simulator.kv.base cimport blocks_for
 from simulator.kv.radix cimport RadixKV
 from simulator.scheduling.base cimport Scheduler
@@ -19,6 +19,7 @@ cdef struct Progress:           # of a slot
     int64_t published           # tokens published in the tree by this sequence
     int64_t pending             # tokens to publish when its batch ends, for a prompt; else 0
     int64_t stamp               # of a decoding slot: increases along the running batch; kept when the slot leaves it
+    int64_t committed           # with drafts: tokens in KV, without those of a decode in flight
     bint has_come               # of a held slot: its KV has arrived, and the scheduler has seen it
 
 
@@ -65,6 +66,8 @@ cdef class SglangRunning(Scheduler):
     cdef bint _retracts_by_priority
     cdef bint* _ignores                 # [classes + 1] whether the end token is ignored
     cdef int32_t _num_classes
+    cdef int32_t _verified              # tokens of a request that a decode verifies; 0: there are no drafts
+    cdef int64_t _reserved              # with drafts: tokens that a decode reserves for a request
 
     cdef inline int32_t _row(self, int32_t slot) noexcept nogil:
         return self._sequences[slot].row
@@ -136,6 +139,12 @@ cdef class SglangRunning(Scheduler):
     cdef double _owed_about(self) noexcept nogil
     cdef double _owed_by_members(self) noexcept nogil
 
+    # With drafts: tokens that a request has room for while it decodes, whole pages; count the tokens that a decode committed.
+    cdef inline int64_t _roomy(self, int32_t slot) noexcept nogil:
+        return max(self._pages.tokens(slot), self._paged(self._progress[slot].committed + self._reserved))
+
+    cdef void _commit(self, const Entry* entry, int32_t rejected, bint goes_on) noexcept nogil
+
     # Record the tokens left of a member that has a token in each iteration that has ended.
     cdef int _note_owing(self, int32_t slot) except -1 nogil
 
@@ -150,6 +159,7 @@ cdef class SglangRunning(Scheduler):
     cdef bint _decodes_fit(self, const RowList* slots) except -1 nogil
 
     cdef int _decode_all(self, Batch* batch) except -1 nogil            # a token for each slot of the running batch
+    cdef int _verify_all(self, Batch* batch) except -1 nogil            # the same with drafts
 
     # Form a batch of decodes, putting requests back until the others have room.
     cdef int _decode(self, Batch* batch) except -1 nogil

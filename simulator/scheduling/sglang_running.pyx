@@ -1,14 +1,15 @@
 """Running requests in SGLang's scheduler: decodes, results, retraction.
 
 Source: sglang 0.5.23, managers/schedule_batch.py (retract_decode, release_req, check_decode_mem), managers/scheduler.py
-(update_running_batch, _reqs_finishing_inflight) and scheduler_components/batch_result_processor.py.
+(update_running_batch, _reqs_finishing_inflight) and scheduler_components/batch_result_processor.py; with drafts
+mem_cache/allocation_sizing.py (page_aligned_decode_alloc_lens), mem_cache/allocation.py (alloc_for_spec_decode).
 """
+from libc.stdint cimport int16_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport has_row
-from simulator.domain.iteration cimport Entry
 from simulator.scheduling.base cimport Sequence
 
 cdef enum:
@@ -64,7 +65,9 @@ cdef class SglangRunning(Scheduler):
             return 0
         sequence.num_tokens += sampled
         if self._overlaps_batches:
-            sequence.num_placeholders -= sampled
+            sequence.num_placeholders -= sampled + rejected
+        if self._verified > 0:
+            self._commit(entry, rejected, goes_on)
         if self._progress[entry.slot].pending > 0:      # decodes are published by `finish`, after the batch's prompts
             if not goes_on and self._is_whole:
                 self._publish_all(entry.slot)
@@ -74,6 +77,19 @@ cdef class SglangRunning(Scheduler):
             drop_row(&self._fresh, entry.slot)
             self._note_owing(entry.slot)
         return 0
+
+    cdef void _commit(self, const Entry* entry, int32_t rejected, bint goes_on) noexcept nogil:
+        """Count the tokens that a decode leaves in KV: the accepted ones, and the one in front.
+
+        The last token of a text in a batch with prompts does not count, as upstream.
+        """
+        self._sequences[entry.slot].num_computed -= rejected
+        if self._progress[entry.slot].pending > 0:      # a prompt, which counts since it was scheduled
+            return
+        if entry.drafts > 0:
+            self._progress[entry.slot].committed += entry.drafts - rejected + 1
+        elif goes_on:
+            self._progress[entry.slot].committed += 1
 
     cdef int finish(self, int32_t slot) except -1 nogil:
         cdef Sequence* sequence = &self._sequences[slot]
@@ -104,7 +120,8 @@ cdef class SglangRunning(Scheduler):
 
     cdef int _publish_all(self, int32_t slot) except -1 nogil:
         """Publish the computed text of a complete request in the tree, and free its other pages."""
-        self._publish(slot, min(self._pages.tokens(slot), <int64_t>self._sequences[slot].num_tokens))
+        cdef int64_t computed = self._progress[slot].committed if self._verified > 0 else self._pages.tokens(slot)
+        self._publish(slot, min(computed, <int64_t>self._sequences[slot].num_tokens))
         return self._pages.release(slot, False)
 
     cdef void _cut_short(self, int32_t slot) noexcept nogil:
@@ -175,14 +192,20 @@ cdef class SglangRunning(Scheduler):
         cdef int64_t need = self.kv.due(self.phase) if self.num_members > 0 else 0
         cdef int32_t i
         for i in range(slots.size if slots.size > self.num_members else 0):
-            need += not self._sequences[slots.rows[i]].is_member and (
-                self._sequences[slots.rows[i]].num_computed % self.kv.block_size == 0)
+            if self._verified > 0:
+                need += blocks_for(self._roomy(slots.rows[i]), self.kv.block_size) - blocks_for(
+                    self._pages.tokens(slots.rows[i]), self.kv.block_size)
+            else:
+                need += not self._sequences[slots.rows[i]].is_member and (
+                    self._sequences[slots.rows[i]].num_computed % self.kv.block_size == 0)
         self._pages.make_room(need * self.kv.block_size)
         return self._pages.blank_tokens() >= need * self.kv.block_size
 
     cdef int _decode_all(self, Batch* batch) except -1 nogil:
         """Schedule a token for each decoding request."""
         cdef int32_t i, slot
+        if self._verified > 0:
+            return self._verify_all(batch)
         self._pages.make_room(<int64_t>self._decoding.size * self.kv.block_size)
         if self.num_members > 0:                        # all members decode
             self.kv.step_begin(self.phase)
@@ -194,6 +217,26 @@ cdef class SglangRunning(Scheduler):
                 self._pages.take(slot, self._pages.tokens(slot) + 1)
                 self._sequences[slot].scheduled = 1
                 self.add_entry(batch, slot)
+        return 0
+
+    cdef int _verify_all(self, Batch* batch) except -1 nogil:
+        """Schedule each decoding request with its drafts; beside prompts with a token alone."""
+        cdef bint is_mixed = batch.num_entries > 0
+        cdef int64_t tokens = 0
+        cdef int32_t i, slot
+        cdef Sequence* sequence
+        for i in range(self._decoding.size):
+            tokens += self._roomy(self._decoding.rows[i]) - self._pages.tokens(self._decoding.rows[i])
+        if tokens > 0:
+            self._pages.make_room(tokens + (
+                <int64_t>self._decoding.size * self.kv.block_size if self.kv.block_size > 1 else 0))
+        for i in range(self._decoding.size):
+            slot = self._decoding.rows[i]
+            sequence = &self._sequences[slot]
+            self._pages.take(slot, self._roomy(slot))
+            sequence.scheduled = 1 if is_mixed else self._verified
+            sequence.scheduled_drafts = <int16_t>(sequence.scheduled - 1)
+            self.add_entry(batch, slot)
         return 0
 
     cdef int _decode(self, Batch* batch) except -1 nogil:

@@ -1,5 +1,5 @@
 """Keys of an experiment about speculative decoding, for any scheduler."""
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,7 @@ Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
 DRAFTER_KEYS = ("drafter_share", "drafter_forward_us", "drafter_per_sequence_us")
 MODEL_KEYS = ("model", "config", "draft_tensor_parallel_size")
+NO_ONE_PASS = "no measured acceptance of drafts from one pass is known here"
 AcceptanceCycle = Annotated[tuple[Annotated[int, Meta(ge=0, le=1024)], ...], Meta(min_length=1)]
 
 
@@ -34,10 +35,16 @@ class TextAcceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     acceptance: Annotated[AcceptanceTable, Meta(description="acceptance of their drafts")]
 
 
-class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Speculative decoding, [engine.speculative]."""
+class DraftKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keys of drafts that schedulers share.
 
-    num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
+    Each scheduler has a subclass, with `num_tokens`, the most drafts that a step accepts.
+
+    drafts_first : drafts are made in front of a verification; else behind a batch, for the next one.
+    """
+
+    drafts_first: ClassVar[bool] = False
+
     method: Annotated[Method | None, Meta(description=(
         "method of drafting, which takes time and sets defaults of acceptance and num_lookahead_tokens; absent: drafts "
         "cost nothing"))] = None
@@ -46,21 +53,6 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         "plan, and its forward passes are priced like the engine's, unless drafter_share is given"))] = None
     config: Annotated[str | None, Meta(extra={"path": True}, description=(
         "a Hugging Face config.json, instead of a model"))] = None
-    draft_tensor_parallel_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={
-        "unit": "accelerators"}, description=(
-        "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
-    parallel_drafting: Annotated[bool, Meta(description=(
-        "EAGLE, EAGLE-3 and draft models: all drafts come from one forward pass (P-EAGLE, PARD), which computes a mask "
-        "for each draft but the first; their acceptance must be given. DFlash drafts so without this key"))] = False
-    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1025)] | None, Meta(description=(
-        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP or a draft model, one more "
-        "for DFlash; default: by method, without a method 0"))] = None
-    disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
-        "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
-        "last block of a hit is computed again"))] = False
-    disable_eagle_block_drop: Annotated[bool, Meta(description=(
-        "EAGLE and MTP: hits are neither cut nor do hashes cover the token behind a block; what that costs in "
-        "acceptance is not known, and not priced"))] = False
     by_text: Annotated[tuple[TextAcceptance, ...], Meta(description=(
         "acceptance of requests with a label; the first entry that matches a request is used"))] = ()
     acceptance: Annotated[AcceptanceCycle | AcceptanceTable | None, Meta(description=(
@@ -75,23 +67,28 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     drafter_per_sequence_us: Annotated[Time | None, Meta(description=(
         "host time per sequence of a batch; required for n-grams and suffixes"))] = None
 
-    def __post_init__(self):
-        if fault := self._drafter_fault():
-            raise ValueError(fault)
-        if self.num_lookahead_tokens is None:
-            slots = self.num_tokens + (self.method in IN_ONE_PASS) if self.method not in WITHOUT_SLOTS else 0
-            msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
+    def _settle_acceptance(self, why_unknown: str) -> None:
+        """Set the default of acceptance, and check given values.
+
+        why_unknown : why no measurement holds; "": the one of the method does.
+        """
         if self.acceptance is None:
             acceptance = acceptance_of(self.method, self.num_tokens) if self.method is not None else (0,)
-            if acceptance is None or self.parallel_drafting:
-                why = f"drafts by {self.method} are accepted as often as texts repeat" if acceptance is None and (
-                    self.method in LOOK_UPS) else "no measured acceptance of drafts from one pass is known here"
+            if acceptance is None or why_unknown:
+                why = why_unknown or (
+                    f"drafts by {self.method} are accepted as often as texts repeat" if self.method in LOOK_UPS
+                    else NO_ONE_PASS)
                 raise ValueError(f"acceptance: missing; expected a cycle or a table, since {why}")
             msgspec.structs.force_setattr(self, "acceptance", acceptance)
-        if fault := _fault(self.acceptance, self.num_tokens) or self._measured_fault(self.acceptance):
-            raise ValueError(f"acceptance: {fault}")
+        fault = _fault(self.acceptance, self.num_tokens) or self._measured_fault(self.acceptance)
+        if fault:
+            raise ValueError(f"acceptance: {self._in_own_words(fault)}")
         if fault := self._text_fault():
-            raise ValueError(f"by_text: {fault}")
+            raise ValueError(f"by_text: {self._in_own_words(fault)}")
+
+    def _in_own_words(self, fault: str) -> str:
+        """Return a fault with the key that limits the accepted drafts."""
+        return fault
 
     def _measured_fault(self, table: AcceptanceCycle | AcceptanceTable) -> str:
         """Return the fault of a measurement of another method, or ""."""
@@ -110,13 +107,8 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             return "expected none where acceptance is a cycle, or acceptance as a table"
         return next(faults, "")
 
-    def _drafter_fault(self) -> str:
+    def _price_fault(self) -> str:
         method, given = self.method, [key for key in DRAFTER_KEYS if getattr(self, key) is not None]
-        if fault := self._model_fault():
-            return fault
-        if self.parallel_drafting and method not in MAY_BE_PARALLEL:
-            return (f"parallel_drafting: expected false, or one of {', '.join(MAY_BE_PARALLEL)} as method; found "
-                    f"method = {method or 'none'}")
         if method is None:
             return f"{given[0]}: expected none without method" if given else ""
         if method in LOOK_UPS:
@@ -139,6 +131,16 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         if self.model is not None and self.config is not None:
             return "config: expected none beside model"
         return "draft_tensor_parallel_size: expected none without model" if given and not self.names_model else ""
+
+    @property
+    def num_passes(self) -> int:
+        """Forward passes of the drafter for the drafts of a step."""
+        return self.num_tokens
+
+    @property
+    def width(self) -> int:
+        """Tokens of a sequence in a forward pass of the drafter behind the first one."""
+        return 1
 
     @property
     def names_model(self) -> bool:
@@ -181,6 +183,42 @@ class SpeculativeParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     def differs_by_request(self) -> bool:
         """Return whether requests differ in more than the draws of their steps."""
         return bool(self.by_text) or (self.weights is not None and self.acceptance.length_std > 0)
+
+
+class SpeculativeParameters(DraftKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Speculative decoding of vLLM, [engine.speculative]."""
+
+    num_tokens: Annotated[int, Meta(ge=1, le=1024, description="drafts per step")]
+    draft_tensor_parallel_size: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(extra={
+        "unit": "accelerators"}, description=(
+        "ranks of the draft model: 1, or topology.tensor_parallel; default: the latter"))] = None
+    parallel_drafting: Annotated[bool, Meta(description=(
+        "EAGLE, EAGLE-3 and draft models: all drafts come from one forward pass (P-EAGLE, PARD), which computes a mask "
+        "for each draft but the first; their acceptance must be given. DFlash and DSpark draft so without this key"
+        ))] = False
+    num_lookahead_tokens: Annotated[Annotated[int, Meta(ge=0, le=1025)] | None, Meta(description=(
+        "slots reserved ahead: 0 for n-gram, suffix and Medusa, num_tokens for EAGLE, MTP, DSpark or a draft model, "
+        "one more for DFlash; default: by method, without a method 0"))] = None
+    disable_lookahead_block_hashes: Annotated[bool, Meta(description=(
+        "EAGLE and MTP, from vllm_version 0.33 on: the hash of a block does not cover the token behind it, and the "
+        "last block of a hit is computed again"))] = False
+    disable_eagle_block_drop: Annotated[bool, Meta(description=(
+        "EAGLE and MTP: hits are neither cut nor do hashes cover the token behind a block; what that costs in "
+        "acceptance is not known, and not priced"))] = False
+
+    def __post_init__(self):
+        if fault := self._model_fault() or self._parallel_fault() or self._price_fault():
+            raise ValueError(fault)
+        if self.num_lookahead_tokens is None:
+            slots = self.num_tokens + (self.method == "dflash") if self.method not in WITHOUT_SLOTS else 0
+            msgspec.structs.force_setattr(self, "num_lookahead_tokens", slots)
+        self._settle_acceptance(NO_ONE_PASS if self.method is not None and self.parallel_drafting else "")
+
+    def _parallel_fault(self) -> str:
+        if not self.parallel_drafting or self.method in MAY_BE_PARALLEL:
+            return ""
+        return (f"parallel_drafting: expected false, or one of {', '.join(MAY_BE_PARALLEL)} as method; found "
+                f"method = {self.method or 'none'}")
 
 
 def _fault(acceptance: tuple | AcceptanceTable, num_tokens: int) -> str:

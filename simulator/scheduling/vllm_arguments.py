@@ -376,7 +376,7 @@ def _unit_faults(parameters: VllmParameters, layers: LayerGroups | None,
 def most_running(parameters: VllmParameters) -> int:
     """Return how many requests may run at a time.
 
-    With DFlash no more than the tokens of an iteration have slots of drafts for. Source: vLLM 0.33.0,
+    With DFlash and DSpark no more than the tokens of an iteration have slots of drafts for. Source: vLLM 0.33.0,
     vllm/config/vllm.py.
     """
     most, given = parameters.max_num_active_seqs or parameters.max_num_seqs, parameters.speculative
@@ -388,8 +388,9 @@ def most_running(parameters: VllmParameters) -> int:
 def drops_last_hit(parameters: VllmParameters) -> bool:
     """Return whether the last block of a hit in the prefix cache is recomputed.
 
-    Drafters read the model's hidden states, which a cached block does not provide; DFlash's do so before 0.33. Source:
-    vLLM 0.33.0, 0.32.0 and 0.10.1, SpeculativeConfig.use_eagle and FullAttentionManager.find_longest_cache_hit.
+    Drafters read the model's hidden states, which a cached block does not provide; DFlash's and DSpark's do so before
+    0.33. Source: vLLM 0.33.0, 0.32.0 and 0.10.1, SpeculativeConfig.use_eagle and
+    FullAttentionManager.find_longest_cache_hit.
     """
     given, behaviour = parameters.speculative, behaviour_of(parameters.vllm_version)
     methods = OF_THE_MODEL if behaviour.hashes_ahead else (*OF_THE_MODEL, *IN_ONE_PASS)

@@ -4,7 +4,6 @@ from functools import partial
 import numpy as np
 
 from simulator.domain.adapter_size import adapter_bytes
-from simulator.domain.measured_acceptance import of_model
 from simulator.domain.server_defaults.vllm import goes_without_graphs
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.adapters import Adapters
@@ -16,15 +15,8 @@ from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.roofline.towers import tower_times
-from simulator.scheduling.drafters import (
-    IN_ONE_PASS,
-    OF_THE_MODEL,
-    acceptance_of,
-    head_us,
-    layer_share,
-    num_modules,
-    one_pass_rows,
-)
+from simulator.scheduling.drafter_prices import price_of, published_notes, shaped
+from simulator.scheduling.drafters import IN_ONE_PASS, OF_THE_MODEL, num_modules
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
 NUM_DRAWS = 2**16           # number of mask times drawn
@@ -145,33 +137,14 @@ def _with_drafter(parameters, deployment, model):
     ValueError
         The drafter's time follows from the model, and there is none.
     """
-    given, share = parameters.speculative, parameters.speculative.drafter_share
-    if share is None and given.method in OF_THE_MODEL and given.drafter_forward_us is None:
-        if deployment is None:
-            raise ValueError("speculative.drafter_share: missing; expected a number, or drafter_forward_us, since "
-                             "without [model] it cannot be derived")
-        share = layer_share(deployment.model, given.method)
-    forward_us = given.drafter_forward_us
-    if given.method == "medusa" and forward_us is None:
-        if deployment is None or deployment.accelerator is None:
-            raise ValueError("speculative.drafter_forward_us: missing; expected a number, since without [model] and "
-                             "[hardware] the time of reading a head is unknown")
-        forward_us = head_us(deployment)
+    given = parameters.speculative
+    share, forward_us = price_of(given, deployment)
     modules = num_modules(deployment and deployment.model, given.method, given.num_tokens)
-    notes = given.notes + _published_notes(given, deployment) + _hit_notes(parameters, deployment)
-    drafter = Drafter(model, given.num_tokens, share or 0.0, forward_us or 0.0, given.drafter_per_sequence_us or 0.0,
+    notes = given.notes + published_notes(given, deployment) + _hit_notes(parameters, deployment)
+    drafter = Drafter(model, given.num_tokens, share, forward_us, given.drafter_per_sequence_us or 0.0,
                       notes + [MODULES_NOTE.format(modules)] * (modules > 1))
     drafter.skips, drafter.is_whole = skips_drafts(parameters), modules > 1
-    drafter.one_pass_rows = one_pass_rows(given)
-    return drafter
-
-
-def _published_notes(given, deployment) -> list[str]:
-    """Return a note on published figures of the model, where an experiment takes over those of others."""
-    own = of_model(deployment.model.name, given.method) if deployment is not None else []
-    if not own or given.acceptance != acceptance_of(given.method, given.num_tokens):
-        return []
-    return [f"speculative: acceptance.measured may name figures of {deployment.model.name}: {', '.join(own)}"]
+    return shaped(drafter, given)
 
 
 def skips_drafts(parameters) -> bool:

@@ -48,6 +48,8 @@ SPECULATIONS = [{"num_tokens": 3, **more} for more in (
     {"acceptance": {"rates": [0.9, 0.5]}}, {"acceptance": {"per_position": [0.9]}},
     {"acceptance": {"mean_length": 2.5}}, {"acceptance": {"measured": "qwen3-8b/eagle3-redhat/mt-bench"}},
     {"method": "draft_model", "model": "qwen3-0.6b", "drafter_share": 0.1})]
+SGLANG_DRAFTS = [{"method": "eagle", "num_steps": 3, "drafter_share": 0.1, **more} for more in (
+    {}, {"acceptance": [0, 2]}, {"eagle_topk": 2, "num_draft_tokens": 6, "acceptance": {"mean_length": 2.5}})]
 HELD = [{"policy": "lru"}, {"policy": "ttl", "ttl_s": 1.5}, {"policy": "predicted", "error_sigma": 0.5}]
 MASKS = [{"fraction": 0.5, "draft_valid_rate": 0.75}, {"kind": "json"}, {
     "kind": "constrained_schema", "size": 9, "new_lengths": 2, "num_grammars": 3}]
@@ -340,7 +342,8 @@ def experiments(draw):
     if table["engine"].get("structured_outputs"):
         table["engine"]["structured_outputs"] = dict(draw(st.sampled_from(MASKS)))
     if table["engine"].get("speculative"):          # one of several keys says the acceptance
-        table["engine"]["speculative"] = draw(st.sampled_from(SPECULATIONS))
+        table["engine"]["speculative"] = draw(st.sampled_from(
+            SGLANG_DRAFTS if table["engine"]["scheduler"] == "sglang" else SPECULATIONS))
     else:                                           # nobody drafts what a grammar could reject
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     settle_latency(table)

@@ -123,7 +123,7 @@ def test_modules_that_draft_in_turn_compute_all_tokens_each():
 
 
 @pytest.mark.parametrize(("keys", "masks"), [
-    ({"method": "dflash"}, 3), ({"method": "eagle3", "parallel_drafting": True}, 2)])
+    ({"method": "dflash"}, 3), ({"method": "dspark"}, 2), ({"method": "eagle3", "parallel_drafting": True}, 2)])
 def test_one_pass_makes_all_drafts(keys, masks):
     # Two decode four tokens each, and the pass computes masks besides: 3 us a token, 0.5 us a token of context.
     given = speculative(num_tokens=3, drafter_share=0.5, drafter_forward_us=70.0, acceptance=[1], **keys)
@@ -149,6 +149,7 @@ def test_what_one_pass_needs(keys, message):
 def test_a_drafter_in_one_pass_reserves_its_block_and_has_no_known_memory(load, tmp_path):
     keys = {"method": "dflash", "num_tokens": 3, "drafter_share": 0.1, "acceptance": [1]}
     assert speculative(**keys).num_lookahead_tokens == 4
+    assert speculative(**keys | {"method": "dspark"}).num_lookahead_tokens == 3
     assert Site(load(**keys)).check().num_gpu_blocks == 100
     (tmp_path / "b.toml").write_text(TEXT.replace("num_gpu_blocks = 100, ", "").replace("deepseek-v3", "qwen3-8b"))
     with pytest.raises(InputErrors, match=r"engine\.num_gpu_blocks: missing; .* a drafter by dflash hold"):

@@ -39,10 +39,11 @@ def test_hits_of_a_drafter_with_a_block_of_drafts(version, cached, tmp_path):
     assert run(tmp_path, version, drafts).requests["cached_tokens"].tolist() == [0, cached]
 
 
-@pytest.mark.parametrize(("version", "running"), [("0.32", 6), ("0.33", 4)])
-def test_no_more_requests_run_than_have_slots_of_a_block_of_drafts(version, running, tmp_path):
-    # 4 slots each, of 16 tokens of an iteration
-    drafts = EAGLE | {"method": "dflash", "num_tokens": 3, "acceptance": [0]}
+@pytest.mark.parametrize(("version", "method", "running"), [
+    ("0.32", "dflash", 6), ("0.33", "dflash", 4), ("0.33", "dspark", 5)])
+def test_no_more_requests_run_than_have_slots_of_a_block_of_drafts(version, method, running, tmp_path):
+    # 4 or 3 slots each, of 16 tokens of an iteration
+    drafts = EAGLE | {"method": method, "num_tokens": 3, "acceptance": [0]}
     rows = [f"0,1,40,{name}:1" for name in "abcdef"]
     keys = {"max_num_batched_tokens": 16, "max_model_len": 100, "max_num_seqs": 8}
     found = run(tmp_path, version, drafts, rows, **keys)

@@ -172,7 +172,6 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     ({"schedule_policy": "randomly"}, 'found "randomly"'),
     ({"routing_key": "tenant"}, 'goes with schedule_policy = "routing-key", found "fcfs"'),
     ({"max_num_seqs": 4}, "max_num_seqs: unknown key"),
-    ({"speculative": {}}, "engine.speculative: expected none with \"sglang\": drafts change what SGLang reserves"),
     ({"encoder": {}}, "engine.encoder: expected none with \"sglang\": SGLang encodes images before"),
     ({"lora": {}}, "engine.lora: expected none with \"sglang\": SGLang admits no prompt if its adapter"),
     ({"structured_outputs": {}}, "engine.structured_outputs: expected none with \"sglang\": SGLang has its own queue"),

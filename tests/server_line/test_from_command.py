@@ -263,6 +263,26 @@ def test_flags_of_sglang_with_keys_are_taken(capsys, flags, keys):
     assert [row[0] for row in lists["taken"]] == ["--model-path", *given]
 
 
+@pytest.mark.parametrize(("line", "drafts"), [
+    ("Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --speculative-draft-model-path AngelSlim/Qwen3-8B_eagle3", {
+        "method": "eagle3", "num_steps": 3, "eagle_topk": 1,
+        "acceptance": {"measured": "qwen3-8b/eagle3-angelslim/mt-bench"}}),
+    ("meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE --speculative-draft-model-path a/b "
+     "--speculative-num-steps 4 --speculative-eagle-topk 2 --speculative-num-draft-tokens 7", {
+         "method": "eagle", "num_steps": 4, "eagle_topk": 2, "num_draft_tokens": 7,
+         "acceptance": {"mean_length": 1.0}}),
+    ("zai-org/GLM-4.5-Air --tp 8 --speculative-algorithm NEXTN", {
+        "method": "mtp", "num_steps": 3, "eagle_topk": 1}),
+    ("Qwen/Qwen3-8B --speculative-algorithm NGRAM --speculative-num-draft-tokens 20", {
+        "method": "ngram", "num_steps": 2, "eagle_topk": 10, "num_draft_tokens": 20, "drafter_per_sequence_us": 0.0,
+        "acceptance": {"mean_length": 1.0}})])
+def test_drafts_of_sglang_are_taken(capsys, line, drafts):
+    status, experiment, lists = translated(capsys, f"python -m sglang.launch_server --model-path {line}")
+    assert status == 0 and lists["not_modelled"] == []
+    assert experiment["engine"]["speculative"] == drafts
+    assert experiment["engine"]["max_running_requests"] == 48
+
+
 @pytest.mark.parametrize("flags", ["--radix-eviction-policy tlru", "--disable-decode-cuda-graph"])
 def test_policies_and_graphs_of_sglang_without_keys_are_told(capsys, flags):
     status, _, lists = translated(capsys, f"python -m sglang.launch_server --model-path Qwen/Qwen3-8B {flags}")

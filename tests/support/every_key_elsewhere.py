@@ -9,6 +9,13 @@ SHOWN_IN = {
         "k_fold_cv_splits training_seed cpu_overhead_model"),
     "latency/test_forest_cache.py": ("latency:forest", "cache_directory"),
     "latency/test_residual.py": ("latency", "residual"),
+    "engine/test_accepting.py": (           # as with vLLM's scheduler
+        "scheduler:sglang.speculative", "acceptance.distribution acceptance.rates acceptance.per_position "
+        "acceptance.mean_length acceptance.length_std by_text[].label by_text[].name by_text[].acceptance.distribution "
+        "by_text[].acceptance.rates by_text[].acceptance.per_position by_text[].acceptance.mean_length "
+        "by_text[].acceptance.length_std"),
+    "scheduling/test_measured_acceptance.py": (
+        "scheduler:sglang.speculative", "acceptance.measured by_text[].acceptance.measured"),
     "latency/test_aicb.py": ("latency:aicb", "pipeline"),
     "latency/test_operators.py": ("latency:operators", "expert_load cuda_graph outside"),
     "latency/test_operator_prices.py": ("latency:operators", "expert_kernel without"),

@@ -38,6 +38,9 @@ def of_drawn_times(key, scale=1, **settings):
 
 
 SGLANG = at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, num_gpu_blocks=24, block_size=16) | SLOW
+CHAIN = SGLANG | at("engine__speculative", method="eagle", num_steps=3, drafter_share=0.1, acceptance=[0, 1, 2])
+TREE = SGLANG | at("engine__speculative", method="eagle", num_steps=2, eagle_topk=2, num_draft_tokens=4,
+                   drafter_share=0.0, acceptance={"rates": [0.9]})
 KEYED = SGLANG | at("engine", schedule_policy="routing-key", max_running_requests=3)
 OWN_SHARE = PLANNED | at("engine", max_num_seqs=ABSENT, max_num_batched_tokens=ABSENT, gpu_memory_utilization=ABSENT)
 PREFERS = SGLANG | at("engine", enable_priority_scheduling=True, max_running_requests=2,
@@ -80,6 +83,8 @@ DRAFTER = at("engine__speculative", num_tokens=3, method="draft_model", drafter_
 EAGLE_HITS = at("engine__speculative", num_tokens=2, method="eagle", drafter_share=0.0)
 SMALL_DRAFTER = {"model__name": "qwen3-8b", "hardware__name": "h100-sxm-80gb", "latency__backend": "roofline", **at(
     "engine__speculative", num_tokens=3, method="draft_model")}
+SGLANG_DRAFTER = SGLANG | {"model__name": "qwen3-8b", "hardware__name": "h100-sxm-80gb", "latency": {
+    "backend": "roofline"}, **at("engine__speculative", num_steps=3, method="draft_model")}
 PICTURES = {"workload": {
     "type": "synthetic", "num_requests": 30, "arrival": {"process": "poisson", "rate_per_s": 100.0},
     "prompt_tokens": {"distribution": "constant", "tokens": 30},
@@ -205,6 +210,13 @@ SCHEDULERS = {
         "cuda_graph_backend_prefill": acts("breakable", "disabled", **SGLANG | LAUNCHES),
         "eager_us_per_layer": acts(0.0, 1e4, **SGLANG | LAUNCHES, engine__cuda_graph_backend_prefill="disabled"),
         "radix_eviction_policy": acts("lru", "mru", **SGLANG),
+        "speculative.method": acts("mtp", "draft_model", **CHAIN), "speculative.num_steps": acts(2, 5, **CHAIN),
+        "speculative.eagle_topk": acts(2, 4, **TREE), "speculative.num_draft_tokens": acts(2, 7, **TREE),
+        "speculative.acceptance": acts([0], [2], **CHAIN), "speculative.drafter_share": acts(0.0, 0.5, **CHAIN),
+        "speculative.drafter_forward_us": acts(0.0, 500.0, **CHAIN),
+        "speculative.drafter_per_sequence_us": acts(0.0, 500.0, **CHAIN),
+        "speculative.model": acts("qwen3-0.6b", "qwen3-1.7b", **SGLANG_DRAFTER),
+        "speculative.config": refuses("no-such-config.json", "no-such-config.json: ", **SGLANG_DRAFTER),
         "disable_overlap_schedule": acts(False, True, **SGLANG), "ignore_eos": acts(False, True, **SGLANG),
         "routing_key": acts("slo_class", "tenant", **KEYED), "upstream_compat": acts(False, True, **SGLANG | at(
             "engine", schedule_policy="hrrn", max_running_requests=3))}),

@@ -24,6 +24,8 @@ SENT_ON = {"fallbacks": [{"of": "a", "to": ["b"]}], "pool_selection": {"table": 
 WINDOWS = {"policy": "weighted", "scorers": [{"name": "burst-prefix", "weight": 1.0}]}
 DRAFTS = {"engine.speculative": {"method": "eagle", "num_tokens": 2, "drafter_share": 0.0}}
 
+SGLANG_DRAFTS = {"method": "eagle", "num_steps": 2, "drafter_share": 0.0}
+
 
 def transfer(protocol, **keys):
     return NIXL | {"kv_transfer": {"protocol": protocol} | MOVES | keys}
@@ -43,6 +45,8 @@ CASES = (
     {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.32"},
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
+    *({"engine.scheduler": "sglang", "engine.speculative": SGLANG_DRAFTS} | beside for beside in (
+        transfer("sglang"), LOCK_STEP, {"kv_tiers": {"protocol": "hicache", "cpu_gib": 1.0}})),
     DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
     {"cluster.gateway_queue": {"saturation_legs": "all"}},
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},

@@ -10,6 +10,9 @@ DRAFTS = Feature("drafts", "engine.speculative")
 DRAFT_MODEL = Feature("draft models", "engine.speculative.model", value=lambda place: (
     (drafts := getattr(place.engine.parameters, "speculative", None)) and (drafts.model or drafts.config)))
 
+SGLANG_DRAFTS = Feature("drafts of SGLang", "engine.speculative", value=lambda place: (
+    place.engine.scheduler == "sglang" and place.engine.parameters.speculative))
+
 
 def _why_unpriced(place: Place) -> str:
     drafts = place.engine.parameters.speculative
@@ -32,6 +35,12 @@ class Speculation(Part):
         Conflict(DRAFT_MODEL, has.SHARED_CONTEXT, "sharing of a draft model's KV is not supported"),
         Conflict(DRAFT_MODEL, has.BACKEND, _why_unpriced, "a backend has no prices of another model"),
         Conflict(DRAFTS, used.VLLM_TIERS, _why_no_tiers, 'only the rules of "vllm_offload" are settled with drafts'),
+        Conflict(SGLANG_DRAFTS, has.ROLES, "states of the drafter travel with KV, and decode replicas reserve KV by "
+                 "num_reserved_decode_tokens; neither is built with drafts"),
+        Conflict(SGLANG_DRAFTS, used.KV_TIERS, "copies in host memory are found by tokens alone, and SGLang's beside "
+                 "drafts by pairs of tokens; that is not built"),
+        Conflict(SGLANG_DRAFTS, used.LOCK_STEP, "SGLang lets no rank decode while another computes prompts; that is "
+                 "not built"),
         Conflict(Feature("hashes of blocks without the token behind",
                          "engine.speculative.disable_lookahead_block_hashes", False),
                  used.VLLM_TIERS, "with a KV connector vLLM has these hashes anyway"),

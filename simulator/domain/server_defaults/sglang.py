@@ -44,9 +44,15 @@ def prefill_sizes(most: int) -> list[int]:
     return [size for size in sizes if size <= most]
 
 
-def decode_sizes(most: int) -> list[int]:
-    """Return the sequences of decode graphs without drafts, up to the largest."""
-    sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, most + 1, 32))
+def decode_sizes(most: int, has_drafts: bool = False) -> list[int]:
+    """Return the sequences of decode graphs, up to the largest.
+
+    has_drafts : the server verifies drafts, with finer sizes.
+    """
+    if has_drafts:
+        sizes = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
+    else:
+        sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, most + 1, 32))
     sizes = [size for size in sizes if size <= most]
     return sizes if most in sizes else [*sizes, most]
 

@@ -16,6 +16,9 @@ cdef class Drafter(EngineOverhead):
     previous token; a separate draft model also reads the last sampled token. Where one pass makes all drafts, it
     computes a mask for each further one besides (`one_pass_rows`), and the head reads a row for each draft.
 
+    Under SGLang (`drafts_first`) the further passes come in front of the verification, in decodes without prompts; with
+    a tree of drafts each computes `width` tokens of a sequence. A separate draft model reads no further token.
+
     Parameters
     ----------
     model : LatencyModel of the target, with other overheads of the engine.
@@ -28,7 +31,8 @@ cdef class Drafter(EngineOverhead):
 
     Notes
     -----
-    The drafter's work follows vllm-project/vllm, vllm/v1/spec_decode. Padding of the drafter's batches
+    The drafter's work follows vllm-project/vllm, vllm/v1/spec_decode, and sglang 0.5.23,
+    sglang/srt/speculative/eagle_worker_v2.py (draft, draft_extend). Padding of the drafter's batches
     and its own CUDA graphs are left out; ranks in lock step draft independently.
     """
 
@@ -38,6 +42,8 @@ cdef class Drafter(EngineOverhead):
     cdef public bint skips              # nothing is drafted in an iteration behind which no drafts can be verified
     cdef public bint is_whole           # each draft computes all tokens of the batch, not the first one alone
     cdef public int32_t one_pass_rows   # of a sequence in the only pass, beside the batch; 0: a pass for each draft
+    cdef public bint drafts_first       # further passes are in front of a verification, not behind a batch
+    cdef public int32_t width           # tokens of a sequence in a further pass
     cdef double _share, _forward_ns, _sequence_ns
     cdef list _notes
 
@@ -52,7 +58,7 @@ cdef class Drafter(EngineOverhead):
         self._target = model
         while isinstance(self._target, EngineOverhead):
             self._target = (<EngineOverhead>self._target).model
-        self._drafts, self._share = drafts, share
+        self._drafts, self._share, self.width = drafts, share, 1
         self._forward_ns, self._sequence_ns = forward_us * 1e3, sequence_us * 1e3
         self._notes = list(notes)
 
@@ -62,13 +68,17 @@ cdef class Drafter(EngineOverhead):
                       - self.model.predict(prefill, decode, tokens_per_decode))
 
     cdef double _drafting_ns(self, const BatchShape* shape) noexcept nogil:
-        cdef int32_t passes = 1 if self.one_pass_rows > 0 else self._drafts
+        cdef int32_t passes = 1 if self.one_pass_rows > 0 or self._is_first_alone(shape) else self._drafts
         cdef double ns = self._sequence_ns * shape.num_sequences + self._forward_ns * passes
         if self.skips and (shape.num_samples == 0 or shape.wastes_drafts):
             return 0.0
         if self._drafter is not None:
             return ns + self._passes_ns(self._drafter, shape, True)
         return ns + self._share * self._own_passes_ns(shape) if self._share > 0.0 else ns
+
+    cdef inline bint _is_first_alone(self, const BatchShape* shape) noexcept nogil:
+        """Return whether the drafter only completes its KV: drafts follow with the next decode."""
+        return self.drafts_first and shape.num_chunks > 0
 
     cdef double _own_passes_ns(self, const BatchShape* shape) noexcept nogil:
         """Return the hypothetical time of the target for all drafts; these passes are not counted."""
@@ -86,7 +96,7 @@ cdef class Drafter(EngineOverhead):
         """Return the time of a model for all drafts; `is_separate`: it also reads the last sampled token."""
         cdef BatchShape pass_of = shape[0]
         cdef double ns
-        if is_separate:                 # for chunks, of many tokens, the additional token is neglected
+        if is_separate and not self.drafts_first:       # for chunks, of many tokens, the additional token is neglected
             pass_of.decode_tokens += shape.num_decodes
             pass_of.context_tokens += shape.num_decodes
         if self.one_pass_rows > 0:      # masks; those of chunks are neglected, too
@@ -94,14 +104,14 @@ cdef class Drafter(EngineOverhead):
             pass_of.context_tokens += <int64_t>self.one_pass_rows * shape.num_decodes
             pass_of.num_samples *= self._drafts
         ns = model.batch_ns(&pass_of)
-        if self.one_pass_rows > 0:
+        if self.one_pass_rows > 0 or self._is_first_alone(shape):
             pass
         elif self.is_whole:
             ns *= self._drafts
         elif self._drafts > 1:
             # after a prompt the drafter reads the context of the sequence, as for a decoding sequence
             pass_of.num_decodes, pass_of.num_chunks = shape.num_sequences, 0
-            pass_of.num_samples = pass_of.decode_tokens = shape.num_sequences
+            pass_of.num_samples = pass_of.decode_tokens = <int64_t>self.width * shape.num_sequences
             pass_of.context_tokens += shape.prefill_context_tokens + shape.prefill_tokens
             pass_of.prefill_tokens = pass_of.prefill_context_tokens = pass_of.prefill_token_pairs = 0
             pass_of.chunks = NULL

@@ -17,6 +17,7 @@ class EngineGraphs(NamedTuple):
     has_prefill : batches with prompts have graphs, too.
     eager_us_per_layer : minimum time per layer of a batch without graphs; None: by the number of kernels.
     scheduler : of [engine]. notes : sentences for `warnings`.
+    verified : tokens of a sequence in a decode; more than 1 with drafts.
     """
 
     sizes: tuple[int, ...]
@@ -24,6 +25,7 @@ class EngineGraphs(NamedTuple):
     eager_us_per_layer: float | None
     scheduler: str
     notes: tuple[str, ...] = ()
+    verified: int = 1
 
 
 def with_graphs(graphs: EngineGraphs, deployment: Deployment | None, model: LatencyModel) -> LatencyModel:
@@ -51,5 +53,6 @@ def with_graphs(graphs: EngineGraphs, deployment: Deployment | None, model: Late
         launch = Launching(given * deployment.model.num_layers)
     else:
         launch = launching(deployment, HOSTS[graphs.scheduler])
-    sizes = list(graphs.sizes)
-    return Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, 1, 0.0, launch.us, (*launch.notes, *graphs.notes))
+    sizes = [graphs.verified * size for size in graphs.sizes]
+    return Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, graphs.verified, 0.0, launch.us,
+                  (*launch.notes, *graphs.notes))

@@ -54,19 +54,16 @@ def _rules_out(work: Work, checkpoint: Checkpoint) -> bool:
 
 
 def resolve_decode_sizes(work: Work, most: int) -> None:
-    """Set the sizes of decode graphs: those of a server with drafts are finer."""
+    """Set the sizes of decode graphs."""
     sizes = work.get("cuda_graph_config.decode.bs")
     if sizes is not None:
         work.set("cuda_graph_config.decode.max_bs", max(sizes))
         return
     if work.flag("disable_cuda_graph_padding"):
-        sizes = range(1, most + 1)
-    elif work.get("speculative_algorithm") is None:
-        sizes = decode_sizes(most)
+        sizes = list(range(1, most + 1))
     else:
-        sizes = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8), *range(272, most + 1, 16))
-    sizes = [size for size in sizes if size <= most]
-    work.set("cuda_graph_config.decode.bs", sizes if most in sizes else [*sizes, most])
+        sizes = decode_sizes(most, work.get("speculative_algorithm") is not None)
+    work.set("cuda_graph_config.decode.bs", sizes)
     work.set("cuda_graph_config.decode.max_bs", most)
 
 

@@ -19,6 +19,8 @@ def resolve_speculation(work: Work, checkpoint: Checkpoint) -> None:
     if algorithm == "NGRAM":
         _resolve_ngram(work)
         return
+    if algorithm == "STANDALONE":
+        work.set("enable_mixed_chunk", False, "engine", "drafts by a draft model")
     if work.get("speculative_draft_model_path") is None:
         work.set("speculative_draft_model_path", work.get("model_path"), "engine", "the model's own MTP layer")
     if work.get("speculative_num_steps") is None:

@@ -51,7 +51,7 @@ def keys_of(engine: str, version: str, answer: Answer, checkpoint: Checkpoint) -
     if engine == "vllm":
         _say_vllm(keyed, version, answer, checkpoint)
     elif engine == "sglang":
-        say_sglang(keyed, answer)
+        say_sglang(keyed, answer, checkpoint)
     else:
         _say_trtllm(keyed, answer)
     return keyed

@@ -1,5 +1,7 @@
 """SGLang's resolved values as keys of an experiment."""
+from simulator.domain.measured_acceptance import published
 from simulator.server_line.facts.answers import Answer
+from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.study.deployment.keyed import Keyed, comment_of, say, take, value_of
 
 # Our key -> SGLang's key, which is also its flag.
@@ -25,8 +27,12 @@ FLAGS_OF_SGLANG = {
     "disaggregation_mode": "pools.role", "disaggregation_transfer_backend": "kv_transfer.protocol",
     "kv_cache_dtype": "model.kv_cache_dtype"}
 
+ALGORITHMS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NGRAM": "ngram"}
+DRAFT_FLAGS = ("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk",
+               "speculative_num_draft_tokens", "speculative_draft_model_path")
 
-def say_sglang(keyed: Keyed, answer: Answer) -> None:
+
+def say_sglang(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
     """Write the keys of a server of SGLang."""
     values = answer.values
     keyed.keys["engine.scheduler"] = ("sglang", "")
@@ -52,6 +58,35 @@ def say_sglang(keyed: Keyed, answer: Answer) -> None:
         keyed.keys["topology.expert_parallel"] = (values["tp_size"], comment_of(answer, "ep_size"))
     _say_policies_of_sglang(keyed, answer)
     _say_graphs_of_sglang(keyed, answer)
+    _say_drafts_of_sglang(keyed, answer, checkpoint)
+
+
+def _say_drafts_of_sglang(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
+    """Take speculative decoding: chains and trees by drafters of the model, and n-grams."""
+    values = answer.values
+    algorithm, head = values["speculative_algorithm"], values["speculative_draft_model_path"]
+    if algorithm is None:
+        return
+    method = "mtp" if algorithm == "EAGLE" and head == values["model_path"] else ALGORITHMS.get(algorithm)
+    why = "" if method is not None else f"drafts by {algorithm}"
+    if values["attn_dp_size"] > 1 or values["disaggregation_mode"] != "null":
+        why = "drafts of attention ranks, or of servers for prefill or decode"
+    if why:
+        keyed.left.update(dict.fromkeys((flag for flag in DRAFT_FLAGS if flag in answer.given), why))
+        return
+    table = "engine.speculative"
+    keyed.keys[f"{table}.method"] = (method, comment_of(answer, "speculative_algorithm"))
+    is_chain = values["speculative_eagle_topk"] == 1
+    for key in ("num_steps", "eagle_topk", *(() if is_chain else ("num_draft_tokens",))):
+        say(keyed, f"{table}.{key}", answer, f"speculative_{key}")
+    if method == "ngram":
+        keyed.keys[f"{table}.drafter_per_sequence_us"] = (0.0, "not known: host time of the look-up")
+    if method == "ngram" or not is_chain:
+        keyed.keys[f"{table}.acceptance.mean_length"] = (1.0, "not known: depends on drafter and texts")
+    elif (measured := published(checkpoint.model or "", method, str(head))) is not None:
+        keyed.keys[f"{table}.acceptance.measured"] = (measured, "published: depends on the texts")
+    for flag in DRAFT_FLAGS:
+        take(keyed, answer, flag, table)
 
 
 def _say_policies_of_sglang(keyed: Keyed, answer: Answer) -> None:
