@@ -213,8 +213,11 @@ def settle_retention(draw, table):
         engine["enable_prefix_caching"] = True
 
 
+OF_POOLS = ("disaggregation", "pool_selection", "leg_selection", "traffic_split", "regions", "fallbacks")
+
+
 def _for_whole_requests(cluster):
-    for key in ("disaggregation", "pool_selection", "traffic_split", "regions", "fallbacks"):    # there are no pools
+    for key in OF_POOLS:                            # there are no pools
         cluster.pop(key, None)
     for key in ("count", "assignment", "workers") if cluster.get("gateways") else ():
         cluster["gateways"].pop(key, None)
@@ -308,6 +311,9 @@ def settle_scaling(table):
         scaling.pop(key, None)
     if scaling.get("policy") in ("planner", "dynamo_planner"):
         table.pop("autoscaling")                                    # they balance pools, and most keys go with others
+    if scaling.get("shared_budget"):                                # its bounds in order, and never beside the other
+        scaling["shared_budget"] = {"max_gpus": 64, "intent_ttl_s": 9.0}
+        scaling.pop("zero", None)
     if scaling.get("policy") == "mix":
         scaling |= MIX                                              # lengths in order, a rate for each pair of them
 
