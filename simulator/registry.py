@@ -91,6 +91,7 @@ KINDS = {
     "saturation": Kind("saturation detector", "detector", {
         "concurrency": "simulator.admission.saturation.concurrency:Concurrency",
         "never": "simulator.admission.saturation.never:Never",
+        "token_bucket": "simulator.admission.saturation.token_bucket:TokensInFlight",
         "utilisation": "simulator.admission.saturation.utilisation:Utilisation",
     }, "simulator.admission.saturation.base:SaturationDetector"),
     "programs": Kind("program policy", "policy", {

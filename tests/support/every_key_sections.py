@@ -258,6 +258,8 @@ FRONT = {
     "cluster.rescheduling.latency_s": acts(0.0, 0.01, **MOVES),
     "cluster.rescheduling.kv_bytes_per_token": acts(1e4, 1e6, **MOVES),
     "cluster.health.check_interval_s": acts(0.0, 0.03, **FAILS),
+    "cluster.health.failures": acts(1, 2, cluster__health__check_interval_s=0.015, **FAILS),
+    "cluster.health.successes": acts(1, 3, cluster__health__check_interval_s=0.015, **FAILS),
     "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
     "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
     "restarts[].at_s": acts(0.02, 0.1, **RESTARTED), "restarts[].at_once": acts(1, 2, **RESTARTED),
