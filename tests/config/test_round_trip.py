@@ -243,7 +243,7 @@ def _for_whole_requests(cluster):
     if routing.pop("queue", None) and routing["policy"] == "dynamo":        # so does it; its bounds in order
         cluster.pop("gateways", None)
         routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0, "latency_s": 0.0, "load": "router"}
-    if routing.get("output_blocks"):
+    if routing.get("output_blocks") or routing.get("assume_kv_reuse") is False:
         routing["load"] = "router"
     if routing.get("prefill_load_model") == "line":
         routing |= {"load": "router", "track_prefill_tokens": True}
