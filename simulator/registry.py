@@ -91,6 +91,7 @@ KINDS = {
     "saturation": Kind("saturation detector", "detector", {
         "concurrency": "simulator.admission.saturation.concurrency:Concurrency",
         "never": "simulator.admission.saturation.never:Never",
+        "token_bucket": "simulator.admission.saturation.token_bucket:TokensInFlight",
         "utilisation": "simulator.admission.saturation.utilisation:Utilisation",
     }, "simulator.admission.saturation.base:SaturationDetector"),
     "programs": Kind("program policy", "policy", {
@@ -312,6 +313,7 @@ PARTS = {
     "pools[].role=prefill": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "pools[].role=decode": PartKey("simulator.assembly.parts.disaggregation:PrefillDecode", is_others=True),
     "cluster.pool_selection": PartKey("simulator.assembly.parts.pool_selection:Selection", "routing"),
+    "cluster.leg_selection": PartKey("simulator.assembly.parts.leg_selection:LegPools", "routing"),
     "cluster.traffic_split": PartKey("simulator.assembly.parts.traffic_split:Shares", "routing"),
     "cluster.fallbacks": PartKey("simulator.assembly.parts.fallbacks:Fallbacks", "routing", ()),
     "cluster.pool_selection.retry": PartKey(

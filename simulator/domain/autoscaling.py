@@ -9,6 +9,7 @@ if TYPE_CHECKING:          # NumPy would be half of the time that reading an exp
 
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
+Gpus = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Select = Literal["max", "min", "disabled"]
 
 
@@ -91,6 +92,29 @@ class Zero(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "a model is active above this activity"))] = 0
 
 
+class SharedBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One budget for the autoscalers of all models, [autoscaling.shared_budget].
+
+    Each autoscaler asks for its changes, which are granted or denied as a whole, in order of the pools. A change
+    beyond a bound is granted together with opposite changes of others that were asked for and are not yet carried out.
+    Source: Dynamo's global planner, see engine/operations/shared_budget.py.
+    """
+
+    min_gpus: Annotated[Gpus | None, Meta(description=(
+        "accelerators of all replicas, at least; after changes in both directions one replica may be missing; default: "
+        "no bound"))] = None
+    max_gpus: Annotated[Gpus | None, Meta(description=(
+        "accelerators of all replicas, at most; default: no bound"))] = None
+    intent_ttl_s: Annotated[float, Meta(gt=0, le=1e6, description=(
+        "time for which a change that was asked for may be granted together with another one"))] = 360.0
+
+    def __post_init__(self):
+        if self.min_gpus is None and self.max_gpus is None:
+            raise ValueError("give min_gpus, max_gpus or both")
+        if None not in (self.min_gpus, self.max_gpus) and self.min_gpus > self.max_gpus:
+            raise ValueError(f"min_gpus: expected at most max_gpus = {self.max_gpus}, found {self.min_gpus}")
+
+
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Weights that a new replica reads from storage, [autoscaling.weights].
 
@@ -133,6 +157,8 @@ class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metrics: Annotated[Metrics | None, Meta(description=(
         "scraping of metrics; absent: the policy sees the replicas at its decision"))] = None
     zero: Annotated[Zero | None, Meta(description="scaling to zero and back; absent: min_replicas holds")] = None
+    shared_budget: Annotated[SharedBudget | None, Meta(description=(
+        "budget of accelerators that the autoscalers of all models share; absent: each decides by itself"))] = None
     drains: Annotated[Literal["newest", "oldest", "least_loaded"], Meta(description=(
         "replica removed first: the one with the highest number, the lowest number, or the fewest "
         "requests"))] = "newest"

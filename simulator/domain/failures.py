@@ -86,16 +86,35 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     check_interval_s: Annotated[Seconds, Meta(description=(
         "interval of health checks, the first at time 0; 0: continuous"))] = 0.0
     detection_delay_s: Annotated[Seconds, Meta(description=(
-        "from the first check without an answer to the decision that the replica failed: time-outs, "
-        "repetitions"))] = 0.0
+        "from the check without an answer to the decision that the replica failed: time-outs, repetitions"))] = 0.0
     reopening_delay_s: Annotated[Seconds, Meta(description=(
         "from the first answer of a replica that failed to the first request that may be sent there"))] = 0.0
 
-    def noticed_ns(self, now_ns: int, delay_s: float) -> int:
-        """Return when a change at `now_ns` takes effect: a delay after the next check."""
+    failures: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "checks"}, description=(
+        "checks without an answer, one after the other, before detection_delay_s of the last one begins; SGLang's "
+        "gateway: 3"))] = 1
+    successes: Annotated[int, Meta(ge=1, le=2**20, extra={"unit": "checks"}, description=(
+        "checks that a replica that failed answers, one after the other, before reopening_delay_s begins; SGLang's "
+        "gateway: 2"))] = 1
+
+    def __post_init__(self):
+        for key in ("failures", "successes"):
+            if getattr(self, key) > 1 and self.check_interval_s == 0:
+                raise ValueError(f"{key}: expected 1 with check_interval_s = 0, which has no single checks, found "
+                                 f"{getattr(self, key)}")
+
+    def detected_ns(self, now_ns: int) -> int:
+        """Return when the gateway detects a failure at `now_ns`, if it lasts."""
+        return self._after_checks_ns(now_ns, self.failures, self.detection_delay_s)
+
+    def reopened_ns(self, now_ns: int) -> int:
+        """Return when a replica that answers from `now_ns` on gets requests again."""
+        return self._after_checks_ns(now_ns, self.successes, self.reopening_delay_s)
+
+    def _after_checks_ns(self, now_ns: int, checks: int, delay_s: float) -> int:
         interval_ns = round(self.check_interval_s * 1e9)
         asked_ns = -(-now_ns // interval_ns) * interval_ns if interval_ns > 0 else now_ns
-        return asked_ns + round(delay_s * 1e9)
+        return asked_ns + (checks - 1) * interval_ns + round(delay_s * 1e9)
 
 
 def draw_ns(generator: "np.random.Generator", mean_s: float, law: Law, shape: float = 1.0) -> int:

@@ -10,6 +10,7 @@ POLICIES, DETECTORS = sorted(registry.KINDS["admission"].entries), sorted(regist
 KEYS = {"tenant_budgets": {     # that it must have
     "budgets": (Budget(tenant="a", share=0.5), Budget(tenant="b", share=0.5)),
     "inner": InnerAdmission(policy="always", parameters=None)}}
+DETECTOR_KEYS = {"token_bucket": {"capacity": 200}}
 CLASSES = ("critical", "standard", "batch", "sheddable", "background", "new", None) * 4
 NUM_REPLICAS = 3
 
@@ -23,7 +24,7 @@ def busy(view, share):
     """Have replicas report how busy they are."""
     view.state_array["num_blocks"], view.account_array["is_routable"] = 100, 1
     view.state_array["used_blocks"], view.state_array["waiting"] = 100 * share, 40 * share
-    view.account_array["in_flight"] = 40 * share
+    view.account_array["in_flight"] = view.account_array["dispatched"] = 40 * share
     view.touch()
 
 
@@ -54,7 +55,7 @@ def test_a_policy_takes_no_more_when_replicas_are_busier(name):
 @pytest.mark.parametrize("name", DETECTORS)
 def test_saturation_is_a_number_that_grows_with_what_replicas_have_to_do(name):
     given = context()
-    detector, found = made("saturation", name, given), []
+    detector, found = made("saturation", name, given, **DETECTOR_KEYS.get(name, {})), []
     for share in (0.0, 0.25, 0.5, 1.0):
         busy(given.view, share)
         found.append(detector.measure(0))

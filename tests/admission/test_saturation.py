@@ -71,3 +71,29 @@ def test_a_replica_with_an_old_report_counts_as_full(context):
     context.view.state_array["time_ns"] = 100_000_000, 99_999_999, 300_000_000
 
     assert detector.measure(300_000_000) == pytest.approx(1 / 3)
+
+
+def test_a_bucket_gives_a_token_for_each_request_in_flight(context):
+    # Two tokens: both are taken by requests that were sent, one comes back when a request leaves its replica.
+    detector = made("saturation", "token_bucket", context, capacity=2)
+    accounts = context.view.account_array
+    assert detector.measure(0) == 0.0
+    accounts["dispatched"][0] = accounts["in_flight"][0] = 1
+    assert detector.measure(10) == 0.5
+    accounts["dispatched"][1] = accounts["in_flight"][1] = 1
+    assert detector.measure(20) == 1.0
+    accounts["in_flight"][0] = 0
+    assert detector.measure(30) == 0.5
+
+
+def test_a_bucket_fills_by_the_second_and_no_further_than_full(context):
+    # Three of four tokens taken at 0. After 0.4 s at 2 a second 1.8 are there, after 0.75 s and the end of one 3.5.
+    detector = made("saturation", "token_bucket", context, capacity=4, refill_per_s=2.0)
+    accounts = context.view.account_array
+    assert detector.measure(0) == 0.0
+    accounts["dispatched"][0] = accounts["in_flight"][0] = 3
+    assert detector.measure(400_000_000) == pytest.approx(1 - 1.8 / 4)
+    accounts["in_flight"][0] = 2
+    assert detector.measure(750_000_000) == pytest.approx(1 - 3.5 / 4)
+    accounts["is_routable"] = False                         # it is of the gateway, not of the replicas
+    assert detector.measure(9_000_000_000) == 0.0

@@ -215,8 +215,11 @@ def settle_retention(draw, table):
         engine["enable_prefix_caching"] = True
 
 
+OF_POOLS = ("disaggregation", "pool_selection", "leg_selection", "traffic_split", "regions", "fallbacks")
+
+
 def _for_whole_requests(cluster):
-    for key in ("disaggregation", "pool_selection", "traffic_split", "regions", "fallbacks"):    # there are no pools
+    for key in OF_POOLS:                            # there are no pools
         cluster.pop(key, None)
     for key in ("count", "assignment", "workers") if cluster.get("gateways") else ():
         cluster["gateways"].pop(key, None)
@@ -242,7 +245,7 @@ def _for_whole_requests(cluster):
     if routing.pop("queue", None) and routing["policy"] == "dynamo":        # so does it; its bounds in order
         cluster.pop("gateways", None)
         routing |= {"queue": QUEUE, "snapshot_refresh_interval_s": 0.0, "latency_s": 0.0, "load": "router"}
-    if routing.get("output_blocks"):
+    if routing.get("output_blocks") or routing.get("assume_kv_reuse") is False:
         routing["load"] = "router"
     if routing.get("prefill_load_model") == "line":
         routing |= {"load": "router", "track_prefill_tokens": True}
@@ -310,6 +313,9 @@ def settle_scaling(table):
         scaling.pop(key, None)
     if scaling.get("policy") in ("planner", "dynamo_planner"):
         table.pop("autoscaling")                                    # they balance pools, and most keys go with others
+    if scaling.get("shared_budget"):                                # its bounds in order, and never beside the other
+        scaling["shared_budget"] = {"max_gpus": 64, "intent_ttl_s": 9.0}
+        scaling.pop("zero", None)
     if scaling.get("policy") == "mix":
         scaling |= MIX                                              # lengths in order, a rate for each pair of them
 

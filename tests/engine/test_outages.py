@@ -66,6 +66,22 @@ def test_checks_notice_at_their_next_turn():
     assert outcome.changes(0)[1] == (35, "down", "detection")
 
 
+def test_checks_in_a_row_close_and_reopen_a_replica():
+    # Each 10 ms, certain 1 later: no answer at 30, 40 and 50; answers from 62.5 on, at 70 and 80.
+    health = Health(check_interval_s=0.01, failures=3, successes=2, detection_delay_s=0.001)
+    outcome = serve([*PAIR, (100, 1, 1, {})], [stop(22.5, duration_s=0.04)], health=health)
+    assert outcome.changes(0) == [(22.5, "down", "failure"), (51, "down", "detection"), (62.5, "up", "recovery"),
+                                  (80, "up", "reopening")]
+    # Two checks without an answer are not three.
+    outcome = serve(PAIR, [stop(22.5, duration_s=0.02)], health=health)
+    assert [cause for *_, cause in outcome.changes(0)] == ["failure", "recovery"]
+
+
+def test_continuous_checks_are_not_counted():
+    with pytest.raises(ValueError, match="failures: expected 1 with check_interval_s = 0"):
+        Health(failures=3)
+
+
 @every_way
 def test_a_restarted_request_begins_again(fast):
     # Four tokens are void; ten more come from 30 on. Its time to first token is that of the second beginning, and the

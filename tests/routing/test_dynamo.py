@@ -51,6 +51,18 @@ def test_a_request_counts_until_it_leaves_and_its_prefill_until_its_first_token(
     router.account.check()
 
 
+def test_equal_blocks_may_count_for_each_request():
+    # 128/16 + 8; 96/16 - 2 + 4 + 4, as the four blocks there count again; 64/16 + 4.
+    router = router_with(assume_kv_reuse=False)
+    assert (-router.scores(2, 0)).tolist() == [16.0, 12.0, 8.0]
+
+    router.note_sent(2, 1, 0)
+    assert router.account.loads()[1] == (64, 8)
+    router.note_left(0, 1, 9)
+    assert router.account.loads()[1][1] == 4
+    router.account.check()
+
+
 def test_prefills_in_flight_may_not_count():
     router = router_with(track_prefill_tokens=False)
 

@@ -20,7 +20,8 @@ FEATURES = {
         "engine/operations/lifecycle.pxd"}),
     "autoscaling": (r"\.autoscaling\b|\"autoscaling\"|\bAutoscaling\b|Upkeep", {
         "engine/operations/scaling.pyx", "engine/operations/scaling.pxd", "engine/operations/upkeep.pyx",
-        "engine/operations/pace.py", "engine/operations/starts.py", "engine/operations/scrapes.py"}),
+        "engine/operations/pace.py", "engine/operations/starts.py", "engine/operations/scrapes.py",
+        "engine/operations/shared_budget.py"}),
     "rescheduling": (r"\.rescheduling\b|\"rescheduling\"|Rescheduling\b|MovePlan", {
         "engine/operations/migration.pyx", "engine/operations/move_plan.py", "engine/operations/movables.pyx",
         "engine/operations/mover.pxd", "engine/operations/mover.pyx",

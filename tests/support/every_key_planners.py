@@ -116,3 +116,36 @@ NEXT = GONE | {"cluster__fallbacks": [{"of": "a", "to": ["b"]}]}
 PLANNERS |= {"cluster.pool_selection.retry": acts([], ["b", "a"], **GONE),
              "cluster.fallbacks[].of": acts("a", "c", **NEXT), "cluster.fallbacks[].to": acts(["b"], ["c"], **NEXT),
              "cluster.fallbacks[].on": acts(["lost"], ["rejected"], **NEXT)}
+
+# Two pools for prompts, two for output; p1 and d1 are slower.
+LEGS = APART | {"pools": [pool | {"name": f"{pool['name']}{i}", "replicas": 1, "latency": {"base_us": base_us}}
+                          for pool in POOLS for i, base_us in enumerate((6000.0, 15_000.0))],
+                "slo__classes": SELECTED["slo__classes"], "slo__tpot_ms": 50.0}
+
+
+def legs(leg, **keys):
+    """Return settings of pools that are selected for one leg, with keys of its table."""
+    own = [["p0", "p1"]] if leg == "prefill" else [["d0", "d1"]]
+    return LEGS | {f"cluster__leg_selection__{leg}__{key}": value for key, value in ({"table": own} | keys).items()}
+
+
+BY_TTFT = legs("prefill", ttft_ms={"max_ms": 130.0, "cells": 2})
+BY_ITL = legs("decode", itl_ms={"max_ms": 30.0, "cells": 2})
+for role, lengths, each in (("prefill", "isl", "p"), ("decode", "context", "d")):
+    KEY, COLUMN = f"cluster.leg_selection.{role}", [[f"{each}0"], [f"{each}1"]]
+    BY_LENGTH = legs(role, **{lengths: TWO, "table": COLUMN})
+    BY_PRIORITY = legs(role, table=COLUMN[:1], overrides=[HIGH | {"pool": f"{each}1"}])
+    PLANNERS |= {f"{KEY}.{key}": case for key, case in {
+        f"{lengths}.min_tokens": acts(0, 90, **BY_LENGTH), f"{lengths}.max_tokens": acts(200, 350, **BY_LENGTH),
+        f"{lengths}.cells": refuses(3, "table: expected 3 rows of 1 names", **BY_LENGTH),
+        "table": acts(COLUMN[:1], COLUMN[1:], **LEGS),
+        "overrides[].min_priority": acts(2, 3, **BY_PRIORITY), "overrides[].max_priority": acts(2, 3, **BY_PRIORITY),
+        "overrides[].pool": acts(f"{each}0", f"{each}1", **BY_PRIORITY)}.items()}
+PLANNERS |= {
+    "cluster.leg_selection.prefill.ttft_ms.min_ms": acts(0.0, 90.0, **BY_TTFT),
+    "cluster.leg_selection.prefill.ttft_ms.max_ms": acts(130.0, 300.0, **BY_TTFT),
+    "cluster.leg_selection.prefill.ttft_ms.cells": refuses(3, "table: expected 1 rows of 3 names", **BY_TTFT),
+    "cluster.leg_selection.decode.itl_ms.min_ms": acts(0.0, 8.0, **BY_ITL | {
+        "cluster__leg_selection__decode__itl_ms": {"max_ms": 12.0, "cells": 2}}),
+    "cluster.leg_selection.decode.itl_ms.max_ms": acts(12.0, 30.0, **BY_ITL),
+    "cluster.leg_selection.decode.itl_ms.cells": refuses(3, "table: expected 1 rows of 3 names", **BY_ITL)}

@@ -395,6 +395,9 @@ FRONT = {
         "max_concurrency": acts(1, 5, **SLOW),
         "mode": acts("requests", "tokens", **SLOW | at("cluster__gateway_queue__saturation", max_concurrency=1)),
         "max_tokens": acts(100, 10**6, **SLOW | at("cluster__gateway_queue__saturation", mode="tokens"))}),
+    **of("saturation:token_bucket", {
+        "capacity": acts(1, 5, **SLOW), "refill_per_s": acts(0.0, 20.0, **SLOW | at(
+            "cluster__gateway_queue__saturation", capacity=2))}),
     **of("saturation:utilisation", {
         "queue_depth_threshold": acts(0.5, 50.0, **SLOW), "kv_usage_threshold": acts(0.1, 1.0, **SLOW),
         "staleness_s": acts(0.0, 0.001, **SLOW | OLD)}),

@@ -82,6 +82,7 @@ ROUTERS = {
         "prefill_load_model": acts("none", "line", **SLOW),
         "prefill_base_us": acts(0.0, 1e6, cluster__routing__prefill_load_model="line", **SLOW),
         "per_prefill_token_us": acts(0.0, 1e5, cluster__routing__prefill_load_model="line", **SLOW),
+        "assume_kv_reuse": acts(True, False, **SLOW),
         "track_prefill_tokens": acts(True, False, **SLOW), "active_decode_blocks_threshold": acts(ABSENT, 0.0),
         "active_prefill_tokens_threshold": acts(ABSENT, 0.0), "active_prefill_tokens_threshold_frac": acts(ABSENT, 0.0),
         "prefill_weight": acts(0.0, 1.0), "request_weight": acts(0.0, 100.0),

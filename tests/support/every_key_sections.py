@@ -28,6 +28,11 @@ ONE_RATE = {"autoscaling__rates__up": [{"percent": 30, "period_s": 0.05}], "auto
 SCRAPED = SCALES | {"autoscaling__metrics__scrape_interval_s": 0.02, "autoscaling__metrics__offset": "none"}
 SLEEPS = SCALES | {"autoscaling__zero__cooldown_s": 0.0, "autoscaling__zero__activation": 30,
                    "autoscaling__zero__poll_s": 0.02, "cluster__gateway_queue__tick_s": 1e-3}
+PAIRED_UP = {"autoscaling__policy": "queue", "autoscaling__interval_s": 0.04, "autoscaling__target_waiting": 0.5,
+             "autoscaling__shared_budget__max_gpus": 4, "autoscaling__shared_budget__min_gpus": 4,
+             "pools": [{"name": name, "replicas": 2, "max_replicas": 3} for name in "ab"]} | {
+                 "cluster__pool_selection__isl": {"max_tokens": 300, "cells": 2},
+                 "cluster__pool_selection__table": [["a"], ["b"]]} | SLOW
 SHARED = {"topology__tensor_parallel": 2, "topology__decode_context_parallel": 2,
           "latency__per_context_token_us": 10.0}
 RANDOM = {"cluster__routing__policy": "random"}
@@ -253,6 +258,8 @@ FRONT = {
     "cluster.rescheduling.latency_s": acts(0.0, 0.01, **MOVES),
     "cluster.rescheduling.kv_bytes_per_token": acts(1e4, 1e6, **MOVES),
     "cluster.health.check_interval_s": acts(0.0, 0.03, **FAILS),
+    "cluster.health.failures": acts(1, 2, cluster__health__check_interval_s=0.015, **FAILS),
+    "cluster.health.successes": acts(1, 3, cluster__health__check_interval_s=0.015, **FAILS),
     "cluster.health.detection_delay_s": acts(0.0, 0.02, **FAILS),
     "cluster.health.reopening_delay_s": acts(0.0, 0.05, **FAILS),
     "restarts[].at_s": acts(0.02, 0.1, **RESTARTED), "restarts[].at_once": acts(1, 2, **RESTARTED),
@@ -314,6 +321,9 @@ FRONT = {
     "autoscaling.zero.poll_s": acts(0.02, 0.09, **SLEEPS),
     "autoscaling.zero.cooldown_s": acts(0.0, 300.0, **SLEEPS),
     "autoscaling.zero.activation": acts(0, 40, **SLEEPS),
+    "autoscaling.shared_budget.min_gpus": acts(1, 3, **SHRINKS),
+    "autoscaling.shared_budget.max_gpus": acts(3, 9, **SCALES),
+    "autoscaling.shared_budget.intent_ttl_s": acts(0.01, 9.0, **PAIRED_UP),
     "autoscaling.drains": acts("newest", "oldest", **SHRINKS),
     "autoscaling.drain": acts("finish", "migrate", **SHRINKS | {
         "cluster__rescheduling__bandwidth_gb_per_s": 1.0, "cluster__rescheduling__kv_bytes_per_token": 1e5}),

@@ -68,6 +68,9 @@ CASES = (
     {"failures": [{"kind": "slow", "at_s": 1.0, "on_failure": "migrate"}]},
     {"autoscaling": {"policy": "queue", "drain": "migrate"}},
     NIXL | {"cluster.pool_selection": {"table": [["p"]]}},
+    *(each | {"cluster.leg_selection": {"prefill": {"table": [["p"]]}}} for each in (
+        {"pools": [{"name": "p"}]}, WHOLE_BESIDE, NIXL | {"pools": [pool | {"serves": "a"} for pool in ROLES]},
+        NIXL | {"cluster.routing": LLUMNIX}, NIXL | {"cluster.rescheduling": {}})),
     {"cluster.pool_selection": {"table": [["a"]]}, "pools": [{"name": "a", "serves": "a"}]},
     {"cluster.traffic_split": SPLIT, "pools": [{"name": "a", "serves": "a"}]},
     {"cluster": {"traffic_split": SPLIT, "pool_selection": {"table": [["a"]]}}, "pools": [{"name": "a"}]},
@@ -153,6 +156,7 @@ CASES = (
     *(NIXL | {f"cluster.{table}": {}, "failures": [{"kind": "stop", "at_s": 1.0}]}
       for table in ("cooldown", "breaker", "retry")),
     {"cluster.retry": {}},
+    {"autoscaling": {"policy": "queue", "max_replicas": 4, "shared_budget": {"max_gpus": 4}, "zero": {}}},
     *(each | {"restarts": [{"at_s": 1.0, "loading_delay": {}} | more]} for each, more in (
         (NIXL, {}), ({"failures": [{"kind": "stop", "at_s": 1.0}]}, {}), ({}, {"drain": "migrate"}))),
     *({"pools": [{"name": "a"}, {"name": "b"}], "restarts": [

@@ -4,7 +4,7 @@ Each pool has a gateway of its own; the column `model` of a request names its po
 request are known when it comes, all pools are selected before the run.
 """
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -51,7 +51,8 @@ class Selection(Part):
         """See Part; the column model names the pool."""
         chosen = self.experiment.cluster.pool_selection
         priority = np.zeros(len(columns)) if columns.priority is None else columns.priority.astype(float)
-        pools = chosen.select(columns.prompt_tokens.astype(float), *self._bounds_ms(columns),
+        codes, names = columns.labels.get("slo_class", (np.full(len(columns), -1), []))
+        pools = chosen.select(columns.prompt_tokens.astype(float), *bounds_ms(self.experiment.slo, codes, names),
                               priority)
         if chosen.too_long:
             longest = {pool.name: pool.engine.max_model_len or math.inf for pool in self.experiment.all_pools()}
@@ -65,12 +66,16 @@ class Selection(Part):
         return {} if cluster.pool_selection.retry or cluster.fallbacks else {"diagnosis": [
             "cluster.pool_selection: without retry a request stays with its pool if that fails"]}
 
-    def _bounds_ms(self, columns) -> Iterator[np.ndarray]:
-        """Yield the bounds on TTFT and on the time between tokens of each request; NaN: none."""
-        slo = self.experiment.slo
-        codes, names = columns.labels.get("slo_class", (np.full(len(columns), -1), []))
-        classes = by_name(slo.classes)
-        found = [bounds_of(class_of(name, classes), slo) for name in (*names, None)]       # code -1: no class
-        for key in ("ttft_ms", "tpot_ms"):
-            values = [getattr(each, key) for each in found]
-            yield np.array([math.nan if value is None else value for value in values])[codes]
+
+def bounds_ms(slo, codes: np.ndarray, names: Sequence[str]) -> Iterator[np.ndarray]:
+    """Yield the bounds on TTFT, and on the time between tokens, of each request.
+
+    NaN: it has none.
+
+    codes : of the SLO class of each request, in `names`; -1: none.
+    """
+    classes = by_name(slo.classes)
+    found = [bounds_of(class_of(name, classes), slo) for name in (*names, None)]        # code -1: no class
+    for key in ("ttft_ms", "tpot_ms"):
+        values = [getattr(each, key) for each in found]
+        yield np.array([math.nan if value is None else value for value in values])[codes]

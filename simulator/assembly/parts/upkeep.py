@@ -74,6 +74,8 @@ class Upkeep(Part):
                  without(used.MOVES), "it moves requests"),
         Conflict(Feature("requests that leave a removed replica", "autoscaling.drain", "finish"), without(used.MOVES),
                  "it moves requests"),
+        Conflict(Feature("one budget for all autoscalers", "autoscaling.shared_budget"), Feature(
+            "scaling to zero", "autoscaling.zero"), "it starts and stops replicas beside the policy"),
         Conflict(RESTARTS, has.ROLES, "the fate of KV that a stopping replica holds for others is not settled"),
         Conflict(UPDATES, Feature("autoscaling", "autoscaling"), "both decide how many replicas there are"),
         Conflict(UPDATES, Feature("shares of the requests for pools", "cluster.traffic_split"),
@@ -134,6 +136,7 @@ class Upkeep(Part):
 
     def plan(self, plan, sink):
         """See Part; requests may leave replicas before they are complete."""
+        _check_budget(self.experiment.autoscaling and self.experiment.autoscaling.shared_budget, plan.pools)
         loses_links = any(failure.kind == "link" for failure in self.experiment.failures)
         later = {restart.to for restart in self.experiment.restarts}
         plan = replace(plan, pools=tuple(replace(pool, replicas=0, max_replicas=pool.places) if pool.name in later else
@@ -174,6 +177,14 @@ class Upkeep(Part):
             return made
 
         return (make,)
+
+
+def _check_budget(budget, pools) -> None:
+    """Raise InputErrors if the replicas of time 0 have more accelerators than all may have together."""
+    there = sum(pool.replicas * pool.accelerators for pool in pools)
+    if budget is not None and budget.max_gpus is not None and there > budget.max_gpus:
+        raise InputErrors([KeyFault(f"autoscaling.shared_budget.max_gpus: expected at least {there}, the accelerators "
+                                    f"at time 0, found {budget.max_gpus}")])
 
 
 def _weight_bytes(read, site) -> float:

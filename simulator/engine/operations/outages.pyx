@@ -94,7 +94,7 @@ cdef class Outages:
         duration_ns = source.failure.duration_ns(source.generator)
         stopped = [(place, place.outage) for place in places if self._begin(place, source.failure, now_ns)]
         if stopped:
-            noticed_ns = self._health.noticed_ns(now_ns, self._health.detection_delay_s)
+            noticed_ns = self._health.detected_ns(now_ns)
             self._agenda.at(noticed_ns, LIFECYCLE, partial(self._notice, stopped))
         if duration_ns is None or not places:
             self._await_next(source, now_ns)
@@ -115,7 +115,7 @@ cdef class Outages:
             self._set_pace(place, now_ns)
             if failure.on_failure == "migrate":
                 outage = self._slow[place.index, id(failure)] = Outage(now_ns, failure)
-                self._agenda.at(self._health.noticed_ns(now_ns, self._health.detection_delay_s), LIFECYCLE,
+                self._agenda.at(self._health.detected_ns(now_ns), LIFECYCLE,
                                 partial(self._avoid, place, outage))
         elif stops:
             place.replica.halt(now_ns)
@@ -157,7 +157,7 @@ cdef class Outages:
             self._wake(place, outage, now_ns)
         noticed = [(place, outage) for place, outage in back if place.is_marked_down]
         if noticed:
-            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            open_ns = self._health.reopened_ns(now_ns)
             self._agenda.at(open_ns, LIFECYCLE, partial(self._reopen, noticed))
 
     def _wake(self, Place place, outage, int64_t now_ns):
@@ -216,7 +216,7 @@ cdef class Outages:
     def _well_again(self, Place place, outage, now_ns):
         outage.is_over = True
         if outage.is_noticed:
-            open_ns = self._health.noticed_ns(now_ns, self._health.reopening_delay_s)
+            open_ns = self._health.reopened_ns(now_ns)
             self._agenda.at(open_ns, LIFECYCLE, partial(self._trust, place))
 
     def _trust(self, Place place, now_ns):

@@ -39,6 +39,13 @@ class Pace:
         self._pending += sum(changes.values())
         return changes
 
+    def amend(self, now_ns: int, before: dict[int, int], after: dict[int, int]) -> None:
+        """Note that other changes take effect than `due` returned at this time."""
+        change = sum(after.values()) - sum(before.values())
+        self._pending += change
+        if self._limits is not None:
+            self._limits.note(now_ns, change)
+
     def acted(self, changes: dict[int, int]) -> None:
         """Note that changes have taken effect."""
         self._pending -= sum(changes.values())

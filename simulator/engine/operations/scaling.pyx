@@ -17,6 +17,7 @@ from simulator.domain.whole_replicas import added_up
 from simulator.engine.operations.activity import Activity, are_for
 from simulator.engine.operations.pace import Pace, keeping_one
 from simulator.engine.operations.scrapes import FirstTokens, Samples, Scrapes
+from simulator.engine.operations.shared_budget import Mediator
 from simulator.engine.operations.starts import Starts
 from simulator.scaling.base import Observation, Variant
 
@@ -82,6 +83,11 @@ cdef class Scaling:
             self._groups.append(Group(model, gateways[plan.models.index(model)] if policy.needs_roles else gateway,
                                       policy(settings.parameters), pools, settings))
             self._complete(self._groups[len(self._groups) - 1], plan, fleet.workload)
+        self._owners = {pool: group for group in self._groups for pool in group.pools}
+        self._mediator = None if settings.shared_budget is None else Mediator(
+            settings.shared_budget, {pool: each.accelerators * each.ranks for pool, each in enumerate(plan.pools)
+                                     if pool in self._owners},
+            {pool: self._groups.index(group) for pool, group in self._owners.items()})
         for operation in fleet.operations:
             operation.watch(self._look_at)
         if fleet.mover is not None:
@@ -134,10 +140,24 @@ cdef class Scaling:
             if group.activity is not None:
                 changes = keeping_one(observation, changes)
             due = group.pace.due(observation, changes)
-            if due:
+            for each, granted in self._granted(group, due, now_ns) if due else ():
                 delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
-                self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._act, group, due))
+                self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._act, each, granted))
         self._agenda.tick(now_ns + self._interval_ns, SCALE, self._decide)
+
+    def _granted(self, group, due, now_ns):
+        """Return (group, changes) of all groups with changes that are granted; `due` : changes that a group asks for."""
+        if self._mediator is None:
+            return [(group, due)]
+        there = {pool: sum(place.stage not in (OFF, DRAINING) for place in places)
+                 for each in self._groups for pool, places in each.pools.items()}
+        granted, found = self._mediator.grant(now_ns, due, there), []
+        for each in dict.fromkeys([*(self._owners[pool] for pool in granted), group]):
+            own = {pool: change for pool, change in granted.items() if pool in each.pools}
+            each.pace.amend(now_ns, due if each is group else {}, own)
+            if own:
+                found.append((each, own))
+        return found
 
     def _scrape(self, now_ns):
         """Scrape all serving replicas that answer, and the gateways."""
@@ -196,7 +216,7 @@ cdef class Scaling:
         if self.starts.weight_bytes is not None:
             found.append("autoscaling.weights: a new replica reads its weights once, whatever its ranks, and "
                          "shares the bandwidth with no other")
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(found)) + (self._mediator.notes() if self._mediator is not None else [])
 
     # ---- inputs of a policy
 
@@ -290,6 +310,8 @@ cdef class Scaling:
 
     def _act(self, group, changes, now_ns):
         group.pace.acted(changes)
+        if self._mediator is not None:
+            self._mediator.acted(changes)
         self._start(group, {pool: change for pool, change in changes.items() if change > 0}, now_ns)
         for pool, change in changes.items():
             if change < 0:

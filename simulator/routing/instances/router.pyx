@@ -19,13 +19,16 @@ class Instanced(msgspec.Struct, frozen=True):
     """Parameters of `Instances`.
 
     count : instances. way : of `Assignment`. router, parameters : of each instance, a Router subclass and its
-    `Parameters`.
+    `Parameters`. pools : name of the pool of each instance, which sees no other replicas; empty: each sees all.
+    instances : int32 (requests,), instance of each request; None: `way` says it.
     """
 
     count: int
     way: str
     router: type
     parameters: object
+    pools: tuple = ()
+    instances: object = None
 
 
 @cython.final
@@ -47,6 +50,8 @@ cdef class Instances(Router):
     def __init__(self, parameters, context):
         self.assignment = Assignment(parameters.count, parameters.way, context.workload.demands, context.seed,
                                      f"gateways {context.stream}")
+        if parameters.instances is not None:
+            self.assignment.instances[:] = parameters.instances
         self.routers, self.views = [], []
         self._routers = <void**>calloc(parameters.count, sizeof(void*))
         self._views = <void**>calloc(parameters.count, sizeof(void*))
@@ -54,6 +59,8 @@ cdef class Instances(Router):
             raise MemoryError()
         for i in range(parameters.count):
             view = InstanceView(context.view.num_replicas, context.view, self.views)
+            if parameters.pools:
+                _keep_to(view, [pool.name for pool in context.pools].index(parameters.pools[i]))
             router = parameters.router(parameters.parameters, replace(
                 context, view=view, stream=context.stream if i == 0 else f"{context.stream} of gateway {i}"))
             view.pass_on_wants()
@@ -136,3 +143,10 @@ cdef class Instances(Router):
         account.in_flight_tokens += sign * <int64_t>self.requests[row].prompt_tokens
         account.expected_tokens += sign * <int64_t>max(self.demands[row].expected_tokens, 0)
         (<InstanceView>self._views[instance]).mark_in_flight(replica)
+
+
+def _keep_to(InstanceView view, pool):
+    """Bar the replicas of all other pools."""
+    for replica, other in enumerate(view.account_array["pool"].tolist()):
+        if other != pool:
+            view.bar(replica, 1)

@@ -18,13 +18,14 @@ cdef class KvAccount:
     context : simulator.routing.base.RoutingContext: view, workload, content and block size.
     tracks_prefill : whether unfinished prefills count.
     prices_us : of a prefill and of each of its tokens, if the oldest one of a replica decays; None: it does not.
+    is_shared : see `LiveBlocks`.
     """
 
-    def __cinit__(self, context, bint tracks_prefill=True, prices_us=None):
+    def __cinit__(self, context, bint tracks_prefill=True, prices_us=None, bint is_shared=True):
         cdef const Request[::1] requests = context.workload.requests
         cdef int32_t i
         self._view, self._num_replicas = context.view, context.view.num_replicas
-        self.blocks, self._tracks_prefill, self._looked_ns = LiveBlocks(context), tracks_prefill, -1
+        self.blocks, self._tracks_prefill, self._looked_ns = LiveBlocks(context, is_shared), tracks_prefill, -1
         self._owner, self._requests = context.workload, &requests[0] if len(requests) else NULL
         self._links = IndexLinks(len(requests))
         self._uncached = <int32_t*>malloc(max(len(requests), 1) * sizeof(int32_t))

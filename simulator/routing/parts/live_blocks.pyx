@@ -24,12 +24,15 @@ cdef class LiveBlocks:
     """Blocks of the live requests of replicas, none at first.
 
     context : simulator.routing.base.RoutingContext: workload, content, block size and replicas.
+    is_shared : equal blocks of several requests count once; else each request has blocks of its own.
     """
 
-    def __cinit__(self, context):
+    def __cinit__(self, context, bint is_shared=True):
         cdef const Request[::1] requests = context.workload.requests
         self.block_size, self._num_replicas = context.block_size, context.view.num_replicas
-        self._content, self._owner, self._row, self._free = context.content, context.workload, -1, -1
+        self._content, self._owner, self._row, self._free = None, context.workload, -1, -1
+        if is_shared:
+            self._content = context.content
         self._requests = &requests[0] if len(requests) else NULL
         self._holders, self._index_of = HolderSets(self._num_replicas), HashMap()
         self._own = <OwnBlocks*>calloc(max(len(requests), 1), sizeof(OwnBlocks))
@@ -116,12 +119,14 @@ cdef class LiveBlocks:
         if row == self._row:
             return 0
         self._row = -1
-        self._public = min(total, self._content.public_tokens(row) // self.block_size)
+        self._public = 0 if self._content is None else min(
+            total, self._content.public_tokens(row) // self.block_size)
         self._private = total - self._public
         if self._public > self._hash_room:
             resize(&self._hashes, 2 * self._public * sizeof(uint64_t))
             self._hash_room = 2 * self._public
-        read_hashes(self._content, row, self.block_size, self._public, self._hashes)
+        if self._public > 0:
+            read_hashes(self._content, row, self.block_size, self._public, self._hashes)
         self._row = row
         return 0
 

@@ -58,6 +58,9 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "source of P and D: router: the requests that it sent, as in Dynamo; replicas: their reports of prompt tokens "
         "that wait or run, and of KV blocks in use"))] = "router"
     track_prefill_tokens: Annotated[bool, Meta(description="false: P counts this request alone")] = True
+    assume_kv_reuse: Annotated[bool, Meta(description=(
+        "equal blocks of several requests at a replica count once in D; false: each time, as where replicas cache no "
+        "prefixes"))] = True
     output_blocks: Annotated[bool, Meta(description=(
         "D counts a block for each block_size output tokens, which the router passes on; with a predicted output "
         "length (expected_tokens) it and all blocks that no other request there has weigh 1 - generated / predicted "
@@ -95,6 +98,9 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError('predicted_ttl_s: expected none with overlap = "approximate", found '
                              f"{self.predicted_ttl_s}: all known blocks are predictions there")
 
+        if not self.assume_kv_reuse and self.load == "replicas":
+            raise ValueError('assume_kv_reuse: expected true with load = "replicas", found false: their reports of '
+                             "used blocks count a block once")
         if self.output_blocks and self.load == "replicas":
             raise ValueError('output_blocks: expected false with load = "replicas", found true: their reports of used '
                              "blocks have output blocks")
@@ -182,7 +188,8 @@ cdef class Dynamo(PrefixRouter):
         self.view.wants_in_flight = self.view.wants_in_flight or self._request > 0
         self.view.wants_counts = True
         if parameters.load == "router":
-            self.account = KvAccount(context, self._tracks_prefill, parameters.prices_us)
+            self.account = KvAccount(
+                context, self._tracks_prefill, parameters.prices_us, parameters.assume_kv_reuse)
             if parameters.output_blocks and context.prefill_legs is None:       # a prefill replica has no outputs
                 self._outputs = OutputBlocks(context, self.account.blocks)
         else:
