@@ -12,14 +12,15 @@ from simulator.live.answers import Answer
 from simulator.live.bodies import Body, Refused
 
 encode = msgspec.json.encode
-CHAT, TEXT = "chat", "text"     # the two interfaces
+CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
+PREFIXES = {CHAT: "chatcmpl-", TEXT: "cmpl-", GENERATE: ""}      # of the ids of answers
 DONE = b"data: [DONE]\n\n"
 
 
 class Head(NamedTuple):
     """What all parts of an answer begin with.
 
-    kind : CHAT or TEXT. id : of the answer. model : its name.
+    kind : CHAT, TEXT or GENERATE. id : of the answer. model : its name.
     """
 
     kind: str
@@ -75,7 +76,7 @@ class Exchange:
 
     def __init__(self, head: Head, body: Body, choices: list[Choice], interval: int = 1):
         self.head, self.body, self.choices = head, body, choices
-        self._interval = body.stream_interval or interval
+        self.interval = body.stream_interval or interval
         self.has_news = asyncio.Event()
         self.due_ns: int | None = None          # time of the wall of the oldest news that are not written
         self._has_begun = set()
@@ -125,7 +126,7 @@ class Exchange:
         """Yield the events that are due."""
         options = self.body.stream_options
         for choice in self.choices:
-            if not choice.is_written and (choice.is_over or choice.made - choice.written >= self._interval):
+            if not choice.is_written and (choice.is_over or choice.made - choice.written >= self.interval):
                 if self.head.kind == CHAT and choice.index not in self._has_begun:
                     self._has_begun.add(choice.index)
                     yield self._event(choice, {"role": "assistant", "content": ""}, slice(0), False)

@@ -25,15 +25,17 @@ from simulator.live.bodies import (
 )
 from simulator.live.clock import speed_of
 from simulator.live.demands import demand_of
-from simulator.live.exchange import CHAT, DONE, TEXT, Choice, Exchange, Head
+from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.fleet import Full
 from simulator.live.metrics import Tally, add_own, loads
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
+from simulator.live.sglang_face import SglangFace
 from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
+GUARDED = ("/v1", "/generate")  # paths that need the key
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -60,6 +62,7 @@ class Server:
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.is_closing = False
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
+        self.exchanges: dict[str, type[Exchange]] = {CHAT: Exchange, TEXT: Exchange}     # by kind of answer
         self.statuses: Counter = Counter()
         self.ignored: Counter = Counter()
         self.num_open: Counter = Counter()      # HTTP requests, by door
@@ -72,6 +75,8 @@ class Server:
             ("POST", "/ping"): self._health, ("GET", "/version"): self._version, ("GET", "/load"): self._load,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
             ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
+        if facts.serve.like == "sglang":
+            self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 
     async def handle(self, request: web.BaseRequest, door: int = -1) -> web.StreamResponse:
         """Answer a request.
@@ -90,7 +95,7 @@ class Server:
         if route is None:
             is_known = any(path == request.path for _, path in self._routes)
             raise Refused(405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found", "NotFoundError")
-        if self.facts.key and request.path.startswith("/v1") and not self._has_key(request):
+        if self.facts.key and request.path.startswith(GUARDED) and not self._has_key(request):
             return web.Response(status=401, body=b'{"error": "Unauthorized"}', headers=JSON)
         return await route(request, door)
 
@@ -101,7 +106,7 @@ class Server:
     # ---- completions
 
     async def _completions(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
-        body = await self._body(request, CompletionBody)
+        body = await self.body_of(request, CompletionBody)
         prompts = body.prompt if isinstance(body.prompt, list) else [body.prompt]
         if len(kinds := {type(each) for each in prompts}) != 1:
             raise Refused(400, "prompt: expected a text, token ids, or a list of either that is not empty",
@@ -110,13 +115,13 @@ class Server:
             prompts = [prompts]
         found = []
         for each in prompts:
-            ids = self.words.encode(each) if isinstance(each, str) else self._checked(each)
+            ids = self.ids_of(each)
             found.append(Prompt(ids, ids, each if isinstance(each, str) else self.words.decode(each)))
         most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
-        return await self._serve(request, door, TEXT, body, found, most)
+        return await self.serve(request, door, TEXT, body, found, most)
 
     async def _chat(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
-        body = await self._body(request, ChatBody)
+        body = await self.body_of(request, ChatBody)
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
         text = chat_text(body.messages, body.add_generation_prompt is not False)
@@ -124,14 +129,20 @@ class Server:
         echoed = self.words.encode(content_text(last[0].content)) if last else ids
         prompt = Prompt(ids, echoed if len(echoed) else ids, text)
         most = body.max_completion_tokens or body.max_tokens or self.facts.serve.default_max_tokens or None
-        return await self._serve(request, door, CHAT, body, [prompt], most)
+        return await self.serve(request, door, CHAT, body, [prompt], most)
+
+    def ids_of(self, given: str | list[int]) -> np.ndarray:
+        """Return the tokens of a text, or checked ids. Raises Refused."""
+        if isinstance(given, str):
+            return self.words.encode(given)
+        return self._checked(given)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         if ids and not 0 <= min(ids) <= max(ids) < max(self.facts.vocabulary, FIRST_ID):
             raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
         return np.array(ids, np.int32)
 
-    async def _body(self, request: web.BaseRequest, kind: type) -> Any:
+    async def body_of(self, request: web.BaseRequest, kind: type) -> Any:
         try:
             data = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -143,8 +154,11 @@ class Server:
             raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
         return body
 
-    async def _serve(self, request, door: int, kind: str, body, prompts: list[Prompt], most: int | None):
-        """Serve the choices of a request: n of each prompt."""
+    async def serve(self, request, door: int, kind: str, body, prompts: list[Prompt], most: int | None):
+        """Serve the choices of a request: n of each prompt.
+
+        kind : CHAT, TEXT or GENERATE. body : as of a completion or a chat. most : tokens of an answer.
+        """
         if self.is_closing:
             raise Refused(503, "The server is shutting down.", "Service Unavailable")
         if self.service.fleet.is_stopped:
@@ -153,8 +167,9 @@ class Server:
         caps = [self.answers.check(len(prompt.ids), body, most) for prompt in prompts]
         demand = demand_of(body, self.facts.serve.tool_calls)
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
-        head = Head(kind, f"{'chatcmpl' if kind == CHAT else 'cmpl'}-{name}", self.facts.model)
-        exchange, first = Exchange(head, body, [], self.facts.serve.stream_interval), self.service.fleet.count
+        head = Head(kind, PREFIXES[kind] + name, self.facts.model)
+        exchange = self.exchanges[kind](head, body, [], self.facts.serve.stream_interval)
+        first = self.service.fleet.count
         self.num_open[door] += 1
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
@@ -240,7 +255,7 @@ class Server:
 
     async def _models(self, request, door: int) -> web.Response:
         return _json({"object": "list", "data": [{
-            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": "vllm",
+            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": self.facts.serve.like,
             "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
             "permission": []}]})
 
@@ -257,7 +272,7 @@ class Server:
         return _json(loads(self.service.fleet))
 
     async def _tokenize(self, request, door: int) -> web.Response:
-        body = await self._body(request, TokenizeBody)
+        body = await self.body_of(request, TokenizeBody)
         if (body.prompt is None) == (body.messages is None):
             raise Refused(400, "expected either prompt or messages", param="prompt")
         text = body.prompt if body.messages is None else chat_text(
@@ -267,7 +282,7 @@ class Server:
                       "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
 
     async def _detokenize(self, request, door: int) -> web.Response:
-        body = await self._body(request, DetokenizeBody)
+        body = await self.body_of(request, DetokenizeBody)
         return _json({"prompt": self.words.decode(body.tokens)})
 
     async def _metrics(self, request, door: int) -> web.Response:
