@@ -362,6 +362,7 @@ PARTS = {
     "workload.adapters": PartKey("simulator.assembly.parts.adapters:LoraAdapters", "images"),
     "engine.lora": PartKey("simulator.assembly.parts.adapters:LoraAdapters", is_others=True),
     "engine.speculative": PartKey("simulator.assembly.parts.speculation:Speculation", is_others=True),
+    "serve": PartKey("simulator.assembly.parts.serving:Serving", "output"),
     "engine.kv_retention": PartKey("simulator.assembly.parts.kv_retention:KvRetention", is_others=True),
 }
 

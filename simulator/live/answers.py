@@ -5,16 +5,19 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.live.bodies import Body, Refused
+from simulator.live.demands import Demand
 from simulator.live.fleet import LiveFleet, LiveRequest
 from simulator.live.prompts import Texts
-from simulator.live.words import Words, filler
+from simulator.live.texts import Prompt, Writer
+from simulator.live.words import Words
 
 
 class Answer(NamedTuple):
     """An answer, token by token.
 
     pieces : the text of each token. shown : characters of the whole text that the client gets.
-    finish_reason, stop_reason : as vLLM's. request : as the fleet takes it. ids : token ids.
+    finish_reason, stop_reason : as vLLM's. request : as the fleet takes it. ids : token ids. tool : name of the
+    function that the text is the arguments of; None: of none.
     """
 
     pieces: list[str]
@@ -23,17 +26,18 @@ class Answer(NamedTuple):
     stop_reason: str | int | None
     request: LiveRequest
     ids: list[int]
+    tool: str | None = None
 
 
 class Answers:
     """Makes answers.
 
-    fleet : which limits their lengths. words : tokenizer. natural : lengths at which the model would stop by itself,
-    int (n,); each prompt has one. seed : of the experiment.
+    fleet : which limits their lengths. words : tokenizer. writer : of texts, and of the lengths at which the model
+    would stop by itself. seed : of the experiment.
     """
 
-    def __init__(self, fleet: LiveFleet, words: Words, natural: np.ndarray, seed: int):
-        self._fleet, self._words, self._natural, self._seed = fleet, words, np.maximum(natural, 1), seed
+    def __init__(self, fleet: LiveFleet, words: Words, writer: Writer, seed: int):
+        self._fleet, self._words, self._writer, self._seed = fleet, words, writer, seed
         self._texts = Texts()
         self._times: dict[bytes, int] = {}      # how many times each prompt has come
 
@@ -55,22 +59,36 @@ class Answers:
                           param="min_tokens")
         return cap
 
-    def make(self, prompt: np.ndarray, body: Body, cap: int) -> Answer:
+    def make(self, prompt: Prompt, body: Body, cap: int, demand: Demand | None = None) -> Answer:
         """Return the answer to a prompt, which is the fleet's next request.
 
-        cap : as `check` returns it.
+        cap : as `check` returns it. demand : on the form of the answer.
         """
-        drawn = self._draw(prompt)
-        length = int(self._natural[drawn % len(self._natural)])
-        is_long = bool(body.ignore_eos) or length >= cap
-        length = cap if is_long else max(length, body.min_tokens or 0)
-        pieces = filler(drawn // len(self._natural), length)
-        ids = [int(self._words.encode(piece)[0]) for piece in pieces]
+        drawn, tool = self._draw(prompt.ids), None
+        if demand is None:
+            length = self._writer.length(prompt, drawn)
+            is_long, length = self._fitted(length, cap, body)
+            pieces = self._writer.pieces(prompt, drawn, length)
+        else:
+            pieces, tool = self._writer.split(demand.text), demand.tool
+            is_long, length = self._fitted(max(len(pieces), 1), cap, body)
+            pieces = (pieces + [" "] * (length - len(pieces)))[:length]
+        ids = self._words.ids(pieces).tolist()
         count, shown, stop = _stopped(pieces, ids, body)
-        reason = "length" if is_long and stop is None else "stop"
-        segments = self._texts.add(self._fleet.count, prompt, np.array(ids[:count], np.int32), body.cache_salt or "")
-        request = LiveRequest(len(prompt), cap, count, segments, body.priority or 0)
-        return Answer(pieces[:count], shown, reason, stop, request, ids[:count])
+        reason = "length" if is_long and stop is None else "stop" if tool is None else "tool_calls"
+        row, salt = self._fleet.count, body.cache_salt or ""
+        if body.prompt_logprobs is not None:    # the whole prompt is computed
+            salt = f"{salt}\0{row}"
+        segments = self._texts.add(row, prompt.ids, np.array(ids[:count], np.int32), salt)
+        request = LiveRequest(len(prompt.ids), cap, count, segments, body.priority or 0)
+        return Answer(pieces[:count], shown, reason, stop, request, ids[:count], tool)
+
+    @staticmethod
+    def _fitted(natural: int | None, cap: int, body: Body) -> tuple[bool, int]:
+        """Return whether the limit ends an answer, and its length."""
+        if body.ignore_eos or natural is None or natural >= cap:
+            return True, cap
+        return False, max(natural, body.min_tokens or 0)
 
     def _draw(self, prompt: np.ndarray) -> int:
         """Return a number of a prompt, which depends on seed, prompt, and how many times it came before."""

@@ -2,13 +2,14 @@
 
 Source: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); fields that have no effect here are accepted.
 """
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, field
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+Logprobs = Annotated[int, Meta(ge=0, le=20)]    # at most as vLLM's --max-logprobs
 
 
 class Refused(Exception):
@@ -33,6 +34,64 @@ class StreamOptions(msgspec.Struct):
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
+
+
+class JsonSchema(msgspec.Struct):
+    """Field `json_schema` of a response format."""
+
+    schema: Any = True
+    name: str | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """Field `response_format`."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+    def __post_init__(self):
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("response_format of type json_schema: json_schema is missing")
+
+
+class StructuredOutputs(msgspec.Struct):
+    """Field `structured_outputs`: one of its fields is given."""
+
+    json: Any = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: Any = None
+
+    def __post_init__(self):
+        given = [name for name in self.__struct_fields__ if getattr(self, name) not in (None, False)]
+        if len(given) != 1:
+            raise ValueError("structured_outputs: expected one of json, regex, choice, grammar, json_object, "
+                             f"structural_tag, found {', '.join(given) or 'none'}")
+        if self.choice is not None and not self.choice:
+            raise ValueError("structured_outputs: choice: expected at least one")
+
+
+class Function(msgspec.Struct):
+    """A function that a tool names."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    parameters: Any = None
+
+
+class Tool(msgspec.Struct):
+    """One of `tools`."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class NamedTool(msgspec.Struct):
+    """Field `tool_choice` that names a tool."""
+
+    function: Function
+    type: Literal["function"] = "function"
 
 
 class Body(msgspec.Struct, kw_only=True):
@@ -61,12 +120,15 @@ class Body(msgspec.Struct, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
     seed: int | None = None
-    # refused: a simulated model has none of it
-    logprobs: Any = None
-    prompt_logprobs: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
+    prompt_logprobs: Logprobs | None = None
+    return_tokens_as_token_ids: bool | None = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     use_beam_search: bool | None = False
+
+    def __post_init__(self):
+        if self.prompt_logprobs is not None and self.stream:
+            raise ValueError("`prompt_logprobs` are not available when `stream=True`.")
 
     @property
     def stops(self) -> list[str]:
@@ -78,8 +140,14 @@ class CompletionBody(Body, kw_only=True):
     """Body of POST /v1/completions."""
 
     prompt: str | list[int | str | list[int]]       # ids of one prompt, or prompts
+    logprobs: Logprobs | None = None
     echo: bool | None = False
     suffix: str | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Tokens with log probabilities at each place; None: none at all."""
+        return self.logprobs
 
 
 class ChatMessage(msgspec.Struct):
@@ -95,9 +163,22 @@ class ChatBody(Body, kw_only=True):
     messages: list[ChatMessage]
     max_completion_tokens: Positive | None = None
     add_generation_prompt: bool | None = True
-    tools: Any = None
-    tool_choice: Any = None
-    top_logprobs: Any = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    logprobs: bool | None = False
+    top_logprobs: Logprobs | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("when using `top_logprobs`, `logprobs` must be set to true.")
+        if not self.tools and (isinstance(self.tool_choice, NamedTool) or self.tool_choice == "required"):
+            raise ValueError("When using `tool_choice`, `tools` must be set.")
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Tokens with log probabilities at each place; None: none at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
@@ -118,10 +199,7 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
 
 
 # Fields that cannot be served -> values that ask for nothing.
-UNSERVED = {"logprobs": (None, False, 0), "top_logprobs": (None, 0), "prompt_logprobs": (None,),
-            "response_format": (None, {"type": "text"}), "structured_outputs": (None,),
-            "use_beam_search": (None, False), "echo": (None, False),
-            "suffix": (None, ""), "tool_choice": (None, "none", "auto")}
+UNSERVED = {"use_beam_search": (None, False), "echo": (None, False), "suffix": (None, "")}
 
 
 def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:

@@ -13,8 +13,8 @@ class Clock:
     """Simulated time as a function of wall time.
 
     v(w) = v0 + floor((w - w0) speed) and w(v) = w0 + ceil((v - v0) / speed), with an exact fraction for the speed. A
-    change sets (w0, v0) to that moment, so that simulated time never jumps. At speed "fast" only `jump`
-    moves the time.
+    change sets (w0, v0) to that moment, so that simulated time never jumps; `go_back` alone sets it back. At
+    speed "fast" only `jump` moves the time.
 
     speed : simulated seconds a second, a number > 0, or "fast". wall_ns : returns the time of the wall, monotonic.
     """
@@ -55,6 +55,10 @@ class Clock:
     def jump(self, simulated_ns: int) -> None:
         """Move the time on; at speed "fast" only."""
         self._simulated_ns = max(self._simulated_ns, simulated_ns)
+
+    def go_back(self, simulated_ns: int) -> None:
+        """Go on from an earlier simulated time; not while time is paused, or jumps."""
+        self._origin_ns, self._simulated_ns = self.wall_ns(), simulated_ns
 
     def pause(self) -> None:
         """Halt the time."""

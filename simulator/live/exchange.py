@@ -7,18 +7,20 @@ from typing import NamedTuple
 import msgspec
 
 from simulator.domain import records
+from simulator.live import logprobs
 from simulator.live.answers import Answer
 from simulator.live.bodies import Body, Refused
 
 encode = msgspec.json.encode
-CHAT, TEXT = "chat", "text"     # the two interfaces
+CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
+PREFIXES = {CHAT: "chatcmpl-", TEXT: "cmpl-", GENERATE: ""}      # of the ids of answers
 DONE = b"data: [DONE]\n\n"
 
 
 class Head(NamedTuple):
     """What all parts of an answer begin with.
 
-    kind : CHAT or TEXT. id : of the answer. model : its name.
+    kind : CHAT, TEXT or GENERATE. id : of the answer. model : its name.
     """
 
     kind: str
@@ -35,11 +37,13 @@ class Choice:
     """One of the answers of an exchange.
 
     sent : characters that the client has. made : tokens that are due. is_over : it has ended. failed : with this status
-    instead of its last token, records.REJECTED, ...; None: it has not.
+    instead of its last token, records.REJECTED, ...; None: it has not. prompt_logprobs : of its prompt, if asked for.
     """
 
-    def __init__(self, index: int, answer: Answer, prompt_tokens: int):
+    def __init__(self, index: int, answer: Answer, prompt_tokens: int,
+                 prompt_logprobs: list[dict | None] | None = None):
         self.index, self.answer, self.prompt_tokens = index, answer, prompt_tokens
+        self.prompt_logprobs = prompt_logprobs
         self.row = -1
         self.cached_tokens = 0
         self.made = self.written = self.sent = 0
@@ -58,20 +62,21 @@ class Choice:
         text, self.sent = self._text[self.sent:end], max(end, self.sent)
         return text
 
-    def new_ids(self) -> list[int]:
-        """Return the ids of the tokens that the client does not have yet."""
-        ids, self.written = self.answer.ids[self.written:self.made], self.made
-        return ids
+    def new_tokens(self) -> slice:
+        """Return the place of the tokens that the client does not have yet."""
+        found, self.written = slice(self.written, self.made), self.made
+        return found
 
 
 class Exchange:
     """The answers to one HTTP request, as far as they are due.
 
-    body : of the request. choices : in order of their index.
+    body : of the request. choices : in order of their index. interval : fewest tokens of an event.
     """
 
-    def __init__(self, head: Head, body: Body, choices: list[Choice]):
+    def __init__(self, head: Head, body: Body, choices: list[Choice], interval: int = 1):
         self.head, self.body, self.choices = head, body, choices
+        self.interval = body.stream_interval or interval
         self.has_news = asyncio.Event()
         self.due_ns: int | None = None          # time of the wall of the oldest news that are not written
         self._has_begun = set()
@@ -119,45 +124,83 @@ class Exchange:
 
     def events(self) -> Iterator[bytes]:
         """Yield the events that are due."""
-        interval, options = self.body.stream_interval or 1, self.body.stream_options
+        options = self.body.stream_options
         for choice in self.choices:
-            if not choice.is_written and (choice.is_over or choice.made - choice.written >= interval):
+            if not choice.is_written and (choice.is_over or choice.made - choice.written >= self.interval):
                 if self.head.kind == CHAT and choice.index not in self._has_begun:
                     self._has_begun.add(choice.index)
-                    yield self._event(choice, {"role": "assistant", "content": ""}, [], False)
+                    yield self._event(choice, {"role": "assistant", "content": ""}, slice(0), False)
+                    if choice.answer.tool is not None:
+                        yield self._event(choice, self._called(choice, "", True), slice(0), False)
                 choice.is_written = choice.is_over
-                ids, text = choice.new_ids(), choice.new_text()
-                yield self._event(choice, {"content": text} if self.head.kind == CHAT else text, ids, choice.is_over)
+                tokens, text = choice.new_tokens(), choice.new_text()
+                yield self._event(choice, self._content(choice, text), tokens, choice.is_over)
         if self.is_over and options is not None and options.include_usage:
             yield b"data: %b\n\n" % encode(self.head.part(True) | {"choices": [], "usage": self.usage()})
 
-    def _event(self, choice: Choice, content, ids: list[int], is_last: bool) -> bytes:
+    def _content(self, choice: Choice, text: str) -> dict | str:
+        if self.head.kind == TEXT:
+            return text
+        return {"content": text} if choice.answer.tool is None else self._called(choice, text, False)
+
+    def _called(self, choice: Choice, text: str, is_first: bool) -> dict:
+        """Return a part of the call of a tool."""
+        function, call = {"arguments": text}, {"index": 0}
+        if is_first:
+            function = {"name": choice.answer.tool} | function
+            call |= {"id": self._call_id(choice), "type": "function"}
+        return {"tool_calls": [call | {"function": function}]}
+
+    def _call_id(self, choice: Choice) -> str:
+        return f"call-{self.head.id}-{choice.index}"
+
+    def _event(self, choice: Choice, content: dict | str, tokens: slice, is_last: bool) -> bytes:
         part = self.head.part(True)
-        found = {"index": choice.index, "delta" if self.head.kind == CHAT else "text": content, "logprobs": None,
-                 "finish_reason": choice.answer.finish_reason if is_last else None,
-                 "stop_reason": choice.answer.stop_reason if is_last else None}
-        if self.body.return_token_ids:
-            found["token_ids"] = ids
-        part["choices"] = [found]
+        part["choices"] = [self._found(choice, "delta" if self.head.kind == CHAT else "text", content, tokens, is_last)]
         options = self.body.stream_options
         if options is not None and options.include_usage and options.continuous_usage_stats:
             part["usage"] = _usage(choice.prompt_tokens, choice.made, choice.cached_tokens)
         return b"data: %b\n\n" % encode(part)
 
+    def _found(self, choice: Choice, name: str, content: dict | str, tokens: slice, is_last: bool) -> dict:
+        """Return a choice, or its news."""
+        answer = choice.answer
+        found = {"index": choice.index, name: content, "logprobs": self._logprobs(answer, tokens),
+                 "finish_reason": answer.finish_reason if is_last else None,
+                 "stop_reason": answer.stop_reason if is_last else None}
+        return found | {"token_ids": answer.ids[tokens]} if self.body.return_token_ids else found
+
+    def _logprobs(self, answer: Answer, tokens: slice) -> dict | None:
+        most, pieces = self.body.num_logprobs, answer.pieces[tokens]
+        if most is None or not pieces:
+            return None
+        names = ([f"token_id:{token}" for token in answer.ids[tokens]] if self.body.return_tokens_as_token_ids
+                 else pieces)
+        if self.head.kind == CHAT:
+            return logprobs.of_chat(pieces, names, most)
+        return logprobs.of_completion(pieces, names, most, sum(map(len, answer.pieces[:tokens.start])))
+
     # ---- whole answers
 
     def whole(self) -> bytes:
         """Return the body of an answer that is no stream."""
-        return encode(self.head.part(False) | {"choices": [self._choice(choice) for choice in self.choices],
-                                               "usage": self.usage()})
+        made = self.head.part(False) | {"choices": [self._choice(choice) for choice in self.choices],
+                                        "usage": self.usage()}
+        if self.head.kind == CHAT:
+            made["prompt_logprobs"] = self.choices[0].prompt_logprobs
+        return encode(made)
 
     def _choice(self, choice: Choice) -> dict:
-        text, ids = choice.new_text(), choice.new_ids()
-        content = ({"message": {"role": "assistant", "content": text, "tool_calls": []}}
-                   if self.head.kind == CHAT else {"text": text})
-        found = {"index": choice.index, **content, "logprobs": None, "finish_reason": choice.answer.finish_reason,
-                 "stop_reason": choice.answer.stop_reason}
-        return found | {"token_ids": ids} if self.body.return_token_ids else found
+        text, tokens = choice.new_text(), choice.new_tokens()
+        if self.head.kind == TEXT:
+            found = self._found(choice, "text", text, tokens, True)
+            return found | {"prompt_logprobs": choice.prompt_logprobs}
+        message = {"role": "assistant", "content": text, "tool_calls": []}
+        if choice.answer.tool is not None:
+            message |= {"content": None, "tool_calls": [{
+                "id": self._call_id(choice), "type": "function",
+                "function": {"name": choice.answer.tool, "arguments": text}}]}
+        return self._found(choice, "message", message, tokens, True)
 
 
 def _usage(prompt: int, completion: int, cached: int) -> dict:

@@ -4,6 +4,7 @@ Source: vLLM 0.33.0, v1/metrics/loggers.py and buckets.py: names, types, bounds,
 are simulated seconds.
 """
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -43,21 +44,51 @@ def token_bounds(max_model_len: int) -> tuple[float, ...]:
 
 
 class ReplicaTally:
-    """What clients of one replica have seen."""
+    """News for clients of one replica, counted.
 
-    def __init__(self, max_model_len: int):
+    histograms : as of `Tally`.
+    """
+
+    def __init__(self, max_model_len: int, histograms: dict):
         self.histograms = {name: Histogram(bounds or token_bounds(max_model_len))
-                           for name, (_, bounds) in HISTOGRAMS.items()}
-        self.prompt_tokens = self.generation_tokens = 0
+                           for name, (_, bounds) in histograms.items()}
+        self.prompt_tokens = self.generation_tokens = self.ended_prompt_tokens = self.ended_generation_tokens = 0
         self.ended = dict.fromkeys(REASONS, 0)
+        self._second, self._in_second, self._in_last = -1, 0, 0
+
+    def observe(self, name: str, value: float) -> None:
+        """Take note of a value, if the engine has a histogram of it."""
+        if (found := self.histograms.get(name)) is not None:
+            found.add(value)
+
+    def count(self, tokens: int, time_ns: int) -> None:
+        """Count generated tokens."""
+        self.generation_tokens += tokens
+        self._turn_to(time_ns)
+        self._in_second += tokens
+
+    def tokens_per_s(self, now_ns: int) -> int:
+        """Return the tokens of the last whole second."""
+        self._turn_to(now_ns)
+        return self._in_last
+
+    def _turn_to(self, time_ns: int) -> None:
+        second = time_ns // 10**9
+        if second > self._second:
+            self._in_last = self._in_second if second == self._second + 1 else 0
+            self._second, self._in_second = second, 0
 
 
 class Tally:
-    """Counts of all news, by replica; `note` is called with each."""
+    """Counts of all news, by replica; `note` is called with each.
 
-    def __init__(self, fleet: LiveFleet):
-        self._fleet, self._last_ns = fleet, {}
-        self.replicas = [ReplicaTally(fleet.max_model_len) for _ in fleet.cluster.replicas]
+    histograms : observation -> meaning, and bounds; None: those of token counts. speed : returns simulated seconds a
+    second of the durations that are counted.
+    """
+
+    def __init__(self, fleet: LiveFleet, histograms: dict = HISTOGRAMS, speed: Callable[[], float] = lambda: 1.0):
+        self._fleet, self._last_ns, self._speed = fleet, {}, speed
+        self.replicas = [ReplicaTally(fleet.max_model_len, histograms) for _ in fleet.cluster.replicas]
 
     def note(self, message: Message) -> None:
         """Take note of news."""
@@ -68,35 +99,41 @@ class Tally:
         if message.tokens == 0:
             self._end(tally, message, row)
             return
-        tally.generation_tokens += message.tokens
+        tally.count(message.tokens, message.time_ns)
         before_ns = self._last_ns.get(message.row)
         self._last_ns[message.row] = message.time_ns
         if before_ns is None:
             tally.prompt_tokens += int(row["prompt_tokens"])
-            tally.histograms["time_to_first_token_seconds"].add((message.time_ns - int(row["arrival_ns"])) / 1e9)
+            tally.observe("time_to_first_token_seconds", self._seconds(message.time_ns - int(row["arrival_ns"])))
         else:
-            tally.histograms["inter_token_latency_seconds"].add((message.time_ns - before_ns) / 1e9)
+            tally.observe("inter_token_latency_seconds", self._seconds(message.time_ns - before_ns))
+
+    def _seconds(self, duration_ns: int) -> float:
+        return duration_ns / 1e9 / self._speed()
 
     def _end(self, tally: ReplicaTally, message: Message, row) -> None:
         last_ns, add = self._last_ns.pop(message.row, None), {}
         most = int(self._fleet.workload.demands["max_tokens"][message.row])
         tally.ended[_reason(message.status, int(row["output_tokens"]), most)] += 1
-        add["e2e_request_latency_seconds"] = (message.time_ns - int(row["arrival_ns"])) / 1e9
+        tally.ended_prompt_tokens += int(row["prompt_tokens"])
+        tally.ended_generation_tokens += int(row["output_tokens"])
+        add["e2e_request_latency_seconds"] = self._seconds(message.time_ns - int(row["arrival_ns"]))
         add["request_num_preemptions"] = int(row["preemptions"])
         add["request_prompt_tokens"] = int(row["prompt_tokens"])
         add["request_generation_tokens"] = int(row["output_tokens"])
         add["request_params_max_tokens"] = most
         if last_ns is not None:
             scheduled_ns, first_ns = int(row["scheduled_ns"]), int(row["first_token_ns"])
-            add["request_queue_time_seconds"] = (scheduled_ns - int(row["enqueued_ns"])) / 1e9
-            add["request_prefill_time_seconds"] = (first_ns - scheduled_ns) / 1e9
-            add["request_decode_time_seconds"] = (last_ns - first_ns) / 1e9
-            add["request_inference_time_seconds"] = (last_ns - scheduled_ns) / 1e9
+            add["request_queue_time_seconds"] = self._seconds(scheduled_ns - int(row["enqueued_ns"]))
+            add["request_prefill_time_seconds"] = self._seconds(first_ns - scheduled_ns)
+            add["request_decode_time_seconds"] = self._seconds(last_ns - first_ns)
+            add["request_inference_time_seconds"] = self._seconds(last_ns - scheduled_ns)
             add["request_prefill_kv_computed_tokens"] = int(row["prompt_tokens"]) - int(row["cached_tokens"])
             if row["output_tokens"] > 1:
-                add["request_time_per_output_token_seconds"] = (last_ns - first_ns) / 1e9 / (row["output_tokens"] - 1)
+                add["request_time_per_output_token_seconds"] = self._seconds(last_ns - first_ns) / (
+                    int(row["output_tokens"]) - 1)
         for name, value in add.items():
-            tally.histograms[name].add(float(value))
+            tally.observe(name, float(value))
 
 
 def _reason(status: int, tokens: int, most: int) -> str:
@@ -119,10 +156,10 @@ def loads(fleet: LiveFleet) -> list[dict]:
             for replica, running, waiting in zip(replicas, *counts, strict=True)]
 
 
-def page(service: Service, tally: Tally, model: str, ignored: Counter, only: slice = slice(None)) -> str:
+def page(service: Service, tally: Tally, model: str, only: slice, is_full: bool = True) -> Page:
     """Return the page of /metrics.
 
-    ignored : fields of requests that are not known, by name. only : the replicas that are shown.
+    only : the replicas that are shown. is_full : all families; False: the seven that gateways read.
     """
     made, replicas, states = Page(), service.fleet.cluster.replicas[only], loads(service.fleet)[only]
     tallies = tally.replicas[only]
@@ -140,24 +177,30 @@ def page(service: Service, tally: Tally, model: str, ignored: Counter, only: sli
             ("num_preemptions", "Preemptions.", [each.preemptions for each in schedulers]),
             ("prefix_cache_queries", "Tokens looked up in the prefix cache.",
              [each.prefix_query_tokens for each in schedulers]),
-            ("prefix_cache_hits", "Tokens found in the prefix cache.", [each.prefix_hit_tokens for each in schedulers]),
-            ("prompt_tokens", "Prefill tokens processed.", [each.prompt_tokens for each in tallies]),
-            ("generation_tokens", "Generation tokens processed.",
-             [each.generation_tokens for each in tallies])):
+            ("prefix_cache_hits", "Tokens found in the prefix cache.",
+             [each.prefix_hit_tokens for each in schedulers])):
         family(f"{name}_total", "counter", meaning, values)
+    made.family("vllm:cache_config_info", "gauge", "Information on the KV cache.", [
+        ({"block_size": str(replica.rank.kv.block_size), "num_gpu_blocks": str(replica.rank.kv.num_blocks),
+          "engine": str(i)}, 1) for i, replica in enumerate(replicas)])
+    if not is_full:
+        return made
+    family("prompt_tokens_total", "counter", "Prefill tokens processed.", [each.prompt_tokens for each in tallies])
+    family("generation_tokens_total", "counter", "Generation tokens processed.",
+           [each.generation_tokens for each in tallies])
     made.family("vllm:request_success_total", "counter", "Requests that ended.", [
         (labels[i] | {"finished_reason": reason}, each.ended[reason])
         for i, each in enumerate(tallies) for reason in REASONS])
     for name, (meaning, _) in HISTOGRAMS.items():
         family(name, "histogram", meaning, [each.histograms[name] for each in tallies])
-    made.family("vllm:cache_config_info", "gauge", "Information on the KV cache.", [
-        ({"block_size": str(replica.rank.kv.block_size), "num_gpu_blocks": str(replica.rank.kv.num_blocks),
-          "engine": str(i)}, 1) for i, replica in enumerate(replicas)])
-    _own(made, service, ignored)
-    return made.text()
+    return made
 
 
-def _own(made: Page, service: Service, ignored: Counter) -> None:
+def add_own(made: Page, service: Service, ignored: Counter) -> None:
+    """Add the metrics of the simulation to a page.
+
+    ignored : fields of requests that are not known, by name.
+    """
     clock, lag = service.clock, service.lag
     late = Histogram(tuple(bound / 1e9 for bound in LAG_BOUNDS_NS))
     late.counts, late.sum = lag.counts, lag.sum_ns / 1e9
@@ -166,5 +209,7 @@ def _own(made: Page, service: Service, ignored: Counter) -> None:
     made.family("simulator:speed", "gauge", "Simulated seconds a second; 0: time stands, or jumps.",
                 [({}, 0 if clock.is_fast or clock.is_paused else clock.speed)])
     made.family("simulator:simulated_seconds", "gauge", "Simulated time.", [({}, clock.now_ns() / 1e9)])
+    made.family("simulator:stretched_seconds", "counter", "Wall time for which simulated time waited.",
+                [({}, service.stretched_ns / 1e9)])
     made.family("simulator:ignored_fields_total", "counter", "Fields of requests without an effect.",
                 [({"field": name}, count) for name, count in ignored.items()])

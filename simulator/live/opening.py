@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from simulator import __version__
 from simulator.api import run_experiment
 from simulator.assembly.assemble import prepare
 from simulator.assembly.requests import vocabulary_of
 from simulator.config.experiment import Experiment
 from simulator.config.load import load_experiment
+from simulator.domain.serving import Serve
 from simulator.errors import InputErrors, KeyFault, MissingExtra
 from simulator.live import refusals
 from simulator.live.answers import Answers
@@ -21,6 +24,7 @@ from simulator.live.fleet import LiveFleet
 from simulator.live.service import Service
 from simulator.live.session import differing_rows, write_session
 from simulator.live.settings import Settings
+from simulator.live.texts import Writer
 from simulator.live.words import FIRST_ID, Words
 from simulator.results.directory import Contents, staged
 
@@ -48,7 +52,7 @@ class Session:
 
     def __init__(self, experiment: Experiment, speed: float | str, most_requests: int, model: str | None = None,
                  key: str = "", has_doors: bool = False):
-        from simulator.live.metrics import Tally
+        from simulator.live.pages import tally_of
         from simulator.live.server import Facts, Server  # need an extra
         refusals.check(experiment)
         doors = ()
@@ -60,14 +64,16 @@ class Session:
             raise InputErrors([KeyFault("workload: expected some requests: their answers give the lengths of answers")])
         vocabulary = max(vocabulary_of(experiment) or VOCABULARY, LEAST_VOCABULARY)
         named = experiment.model.name if experiment.model is not None else None
-        facts = Facts(model or named or experiment.name, _version(experiment), vocabulary, key)
+        serve = settled(replace(experiment.serve or Serve(), speed=speed), experiment)
+        facts = Facts(model or named or experiment.name, _version(experiment), vocabulary, key, serve)
         self.experiment, self._began_s = experiment, time.time()
         self.fleet = LiveFleet(prepared, most_requests, doors)
         refusals.check_blocks(self.fleet)
-        self.service = Service(self.fleet, Clock(speed, time.monotonic_ns))
-        words, tally = Words(vocabulary), Tally(self.fleet)
+        self.service = Service(self.fleet, Clock(speed, time.monotonic_ns), stretches=serve.on_overrun == "stretch")
+        words, tally = Words(vocabulary), tally_of(self.service, serve)
         self.service.observer = tally.note
-        self.server = Server(self.service, Answers(self.fleet, words, natural, experiment.seed), words, facts, tally)
+        answers = Answers(self.fleet, words, Writer(serve, words, natural), experiment.seed)
+        self.server = Server(self.service, answers, words, facts, tally)
         self._ended_by: int | None = None
 
     def serve(self, settings: Settings, announce: Callable[[list[int], int | None], None]) -> None:
@@ -138,6 +144,7 @@ class Session:
                 "speeds": [{"wall_ns": wall_ns - clock.changes[0][0], "simulated_ns": simulated_ns, "speed": speed}
                            for wall_ns, simulated_ns, speed in clock.changes],
                 "kept_up": None if clock.is_fast else service.lag.kept_up, "lag": service.lag.table(),
+                "stretched_s": service.stretched_ns / 1e9,
                 "cpu_s": shares,
                 "cause": _cause(shares, time.process_time() / wall_s),
                 "statuses": {str(status): count for status, count in sorted(server.statuses.items())},
@@ -148,6 +155,12 @@ def _version(experiment: Experiment) -> str:
     """Return the version for clients: vLLM's, or the simulator's."""
     found = getattr(experiment.all_pools()[0].engine.parameters, "vllm_version", None)
     return __version__ if found is None else f"{found}.0"
+
+
+def settled(serve: Serve, experiment: Experiment) -> Serve:
+    """Return the table with the engine that the server is like."""
+    names = {pool.engine.scheduler for pool in experiment.all_pools()}
+    return replace(serve, like=serve.like or ("sglang" if names == {"sglang"} else "vllm"))
 
 
 def _cause(shares: dict[str, float], load: float) -> str:

@@ -10,7 +10,7 @@ from simulator.live.fleet import LIVE_KEYS, LiveFleet
 
 # Keys of parts that only add to results: the run of the recorded session has them.
 ONLY_RESULTS = ("output.replica_samples_s", "output.decisions", "prices", "power", "carbon", "electricity",
-                "pools[].cost_per_hour")
+                "pools[].cost_per_hour", "serve")
 # Policies that know of a request no more than its prompt and its priority, none of it before it comes.
 SCHEDULERS = ("faster_transformer", "orca", "sarathi", "sglang", "vllm")
 AUTOSCALERS = ("apa", "hpa", "kpa", "queue", "utilisation")

@@ -10,7 +10,9 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
-from simulator.live.answers import Answers
+from simulator.domain.serving import Serve
+from simulator.live import logprobs
+from simulator.live.answers import Answer, Answers
 from simulator.live.bodies import (
     ChatBody,
     CompletionBody,
@@ -18,16 +20,22 @@ from simulator.live.bodies import (
     Refused,
     TokenizeBody,
     chat_text,
+    content_text,
     read_body,
 )
 from simulator.live.clock import speed_of
-from simulator.live.exchange import CHAT, DONE, TEXT, Choice, Exchange, Head
+from simulator.live.demands import demand_of
+from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.fleet import Full
-from simulator.live.metrics import Tally, loads, page
+from simulator.live.metrics import Tally, add_own, loads
+from simulator.live.pages import PAGES
 from simulator.live.service import Service
+from simulator.live.sglang_face import SglangFace
+from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
+GUARDED = ("/v1", "/generate")  # paths that need the key
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -37,12 +45,14 @@ class Facts(NamedTuple):
     """Facts for clients.
 
     model : its name. version : of the engine. vocabulary : number of token ids. key : that clients must give; "": none.
+    serve : the table.
     """
 
     model: str
     version: str
     vocabulary: int
     key: str = ""
+    serve: Serve = Serve()
 
 
 class Server:
@@ -52,9 +62,12 @@ class Server:
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.is_closing = False
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
+        self.exchanges: dict[str, type[Exchange]] = {CHAT: Exchange, TEXT: Exchange}     # by kind of answer
         self.statuses: Counter = Counter()
         self.ignored: Counter = Counter()
         self.num_open: Counter = Counter()      # HTTP requests, by door
+        self.second = lambda: time.monotonic_ns() // 10**9
+        self._counted_second, self._in_second = -1, 0
         self._began_s = int(time.time())
         self._routes = {
             ("POST", "/v1/completions"): self._completions, ("POST", "/v1/chat/completions"): self._chat,
@@ -62,6 +75,8 @@ class Server:
             ("POST", "/ping"): self._health, ("GET", "/version"): self._version, ("GET", "/load"): self._load,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
             ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
+        if facts.serve.like == "sglang":
+            self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 
     async def handle(self, request: web.BaseRequest, door: int = -1) -> web.StreamResponse:
         """Answer a request.
@@ -80,7 +95,7 @@ class Server:
         if route is None:
             is_known = any(path == request.path for _, path in self._routes)
             raise Refused(405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found", "NotFoundError")
-        if self.facts.key and request.path.startswith("/v1") and not self._has_key(request):
+        if self.facts.key and request.path.startswith(GUARDED) and not self._has_key(request):
             return web.Response(status=401, body=b'{"error": "Unauthorized"}', headers=JSON)
         return await route(request, door)
 
@@ -91,29 +106,43 @@ class Server:
     # ---- completions
 
     async def _completions(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
-        body = await self._body(request, CompletionBody)
+        body = await self.body_of(request, CompletionBody)
         prompts = body.prompt if isinstance(body.prompt, list) else [body.prompt]
         if len(kinds := {type(each) for each in prompts}) != 1:
             raise Refused(400, "prompt: expected a text, token ids, or a list of either that is not empty",
                           param="prompt")
         if kinds == {int}:
             prompts = [prompts]
-        ids = [self.words.encode(each) if isinstance(each, str) else self._checked(each) for each in prompts]
-        return await self._serve(request, door, TEXT, body, ids, body.max_tokens or DEFAULT_MAX_TOKENS)
+        found = []
+        for each in prompts:
+            ids = self.ids_of(each)
+            found.append(Prompt(ids, ids, each if isinstance(each, str) else self.words.decode(each)))
+        most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
+        return await self.serve(request, door, TEXT, body, found, most)
 
     async def _chat(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
-        body = await self._body(request, ChatBody)
+        body = await self.body_of(request, ChatBody)
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
-        prompt = self.words.encode(chat_text(body.messages, body.add_generation_prompt is not False))
-        return await self._serve(request, door, CHAT, body, [prompt], body.max_completion_tokens or body.max_tokens)
+        text = chat_text(body.messages, body.add_generation_prompt is not False)
+        ids, last = self.words.encode(text), [each for each in body.messages if each.role == "user"][-1:]
+        echoed = self.words.encode(content_text(last[0].content)) if last else ids
+        prompt = Prompt(ids, echoed if len(echoed) else ids, text)
+        most = body.max_completion_tokens or body.max_tokens or self.facts.serve.default_max_tokens or None
+        return await self.serve(request, door, CHAT, body, [prompt], most)
+
+    def ids_of(self, given: str | list[int]) -> np.ndarray:
+        """Return the tokens of a text, or checked ids. Raises Refused."""
+        if isinstance(given, str):
+            return self.words.encode(given)
+        return self._checked(given)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         if ids and not 0 <= min(ids) <= max(ids) < max(self.facts.vocabulary, FIRST_ID):
             raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
         return np.array(ids, np.int32)
 
-    async def _body(self, request: web.BaseRequest, kind: type) -> Any:
+    async def body_of(self, request: web.BaseRequest, kind: type) -> Any:
         try:
             data = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -125,21 +154,27 @@ class Server:
             raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
         return body
 
-    async def _serve(self, request, door: int, kind: str, body, prompts: list[np.ndarray], most: int | None):
-        """Serve the choices of a request: n of each prompt."""
+    async def serve(self, request, door: int, kind: str, body, prompts: list[Prompt], most: int | None):
+        """Serve the choices of a request: n of each prompt.
+
+        kind : CHAT, TEXT or GENERATE. body : as of a completion or a chat. most : tokens of an answer.
+        """
         if self.is_closing:
             raise Refused(503, "The server is shutting down.", "Service Unavailable")
         if self.service.fleet.is_stopped:
             raise Refused(500, "EngineCore encountered an issue.", "InternalServerError")
-        caps = [self.answers.check(len(prompt), body, most) for prompt in prompts]
+        self._count_in()
+        caps = [self.answers.check(len(prompt.ids), body, most) for prompt in prompts]
+        demand = demand_of(body, self.facts.serve.tool_calls)
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
-        head = Head(kind, f"{'chatcmpl' if kind == CHAT else 'cmpl'}-{name}", self.facts.model)
-        exchange, first = Exchange(head, body, []), self.service.fleet.count
+        head = Head(kind, PREFIXES[kind] + name, self.facts.model)
+        exchange = self.exchanges[kind](head, body, [], self.facts.serve.stream_interval)
+        first = self.service.fleet.count
         self.num_open[door] += 1
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
-                    self._submit(exchange, prompt, body, cap, door)
+                    self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door)
             return await (self._stream if body.stream else self._whole)(request, exchange, first)
         finally:
             self.num_open[door] -= 1
@@ -147,8 +182,20 @@ class Server:
                 if not choice.is_over:
                     self.service.leave(choice.row)
 
-    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int, door: int) -> None:
-        choice = Choice(len(exchange.choices), self.answers.make(prompt, body, cap), len(prompt))
+    def _count_in(self) -> None:
+        """Count a request. Raises Refused: it is one too many in this second of the wall."""
+        second, most = self.second(), self.facts.serve.limits.requests_per_s
+        if second != self._counted_second:
+            self._counted_second, self._in_second = second, 0
+        self._in_second += 1
+        if most and self._in_second > most:
+            raise Refused(429, f"More than {most:g} requests in a second.", "Too Many Requests",
+                          headers={"Retry-After": "1"})
+
+    def _submit(self, exchange: Exchange, prompt: Prompt, answer: Answer, door: int) -> None:
+        most = exchange.body.prompt_logprobs
+        choice = Choice(len(exchange.choices), answer, len(prompt.ids), None if most is None else logprobs.of_prompt(
+            prompt.ids.tolist(), self.words, most))
         asked = choice.answer.request._replace(door=door)
         try:
             choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
@@ -208,7 +255,7 @@ class Server:
 
     async def _models(self, request, door: int) -> web.Response:
         return _json({"object": "list", "data": [{
-            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": "vllm",
+            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": self.facts.serve.like,
             "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
             "permission": []}]})
 
@@ -225,7 +272,7 @@ class Server:
         return _json(loads(self.service.fleet))
 
     async def _tokenize(self, request, door: int) -> web.Response:
-        body = await self._body(request, TokenizeBody)
+        body = await self.body_of(request, TokenizeBody)
         if (body.prompt is None) == (body.messages is None):
             raise Refused(400, "expected either prompt or messages", param="prompt")
         text = body.prompt if body.messages is None else chat_text(
@@ -235,15 +282,22 @@ class Server:
                       "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
 
     async def _detokenize(self, request, door: int) -> web.Response:
-        body = await self._body(request, DetokenizeBody)
+        body = await self.body_of(request, DetokenizeBody)
         return _json({"prompt": self.words.decode(body.tokens)})
 
     async def _metrics(self, request, door: int) -> web.Response:
         began_ns = time.thread_time_ns()
-        only = slice(None) if door < 0 else slice(door, door + 1)
-        text = page(self.service, self.tally, self.facts.model, self.ignored, only)
+        text = self.page(door, self.facts.serve.metrics == "full" or request.query.get("full") == "1")
         self.metrics_ns += time.thread_time_ns() - began_ns
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    def page(self, door: int, is_full: bool) -> str:
+        """Return the page of /metrics of a door; is_full : with all families."""
+        only = slice(None) if door < 0 else slice(door, door + 1)
+        made = PAGES[self.facts.serve.like](self.service, self.tally, self.facts.model, only, is_full)
+        if is_full:
+            add_own(made, self.service, self.ignored)
+        return made.text()
 
 
 class Admin:

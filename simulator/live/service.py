@@ -3,7 +3,7 @@ import time
 from collections.abc import Callable
 
 from simulator.domain import records
-from simulator.live.clock import Clock, Lag
+from simulator.live.clock import BEHIND_NS, Clock, Lag
 from simulator.live.fleet import LiveFleet, LiveRequest, Message
 
 Listener = Callable[[Message, int], None]       # takes news, and the time of the wall at which they were due
@@ -12,19 +12,22 @@ Listener = Callable[[Message, int], None]       # takes news, and the time of th
 class Service:
     """Moves the fleet on with the clock.
 
-    wake : called when something has come in, so that `turn` is called soon.
+    wake : called when something has come in, so that `turn` is called soon. stretches : time that is behind the wall
+    by more than `BEHIND_NS` goes on from the next event.
     """
 
-    def __init__(self, fleet: LiveFleet, clock: Clock, wake: Callable[[], None] = lambda: None):
+    def __init__(self, fleet: LiveFleet, clock: Clock, wake: Callable[[], None] = lambda: None,
+                 stretches: bool = False):
         self.fleet, self.clock, self.wake = fleet, clock, wake
         self.lag = Lag()
+        self.stretched_ns, self._stretches = 0, stretches   # wall time for which simulated time waited
         self.engine_ns = 0                      # CPU time of the engine
         self.observer: Callable[[Message], None] | None = None      # called with all news
         self._listeners: dict[int, Listener] = {}
 
     def submit(self, request: LiveRequest, listener: Listener) -> int:
         """Let a request arrive now; return its row. Raises fleet.Full."""
-        row = self.fleet.submit(request, self.clock.now_ns())
+        row = self.fleet.submit(request, self._now_ns())
         self._listeners[row] = listener
         self.wake()
         return row
@@ -32,7 +35,7 @@ class Service:
     def leave(self, row: int) -> None:
         """Let the client of a request leave; it gets no more news."""
         if self._listeners.pop(row, None) is not None:
-            self.fleet.cancel(row, self.clock.now_ns())
+            self.fleet.cancel(row, self._now_ns())
             self.wake()
 
     def turn(self) -> int | None:
@@ -46,7 +49,7 @@ class Service:
                 return None
             if not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
                 self.clock.jump(next_ns)
-        now_ns = self.clock.now_ns()
+        now_ns = self._now_ns()
         self.fleet.advance(now_ns)
         news = self.fleet.due(now_ns)
         self.engine_ns += time.thread_time_ns() - began_ns
@@ -64,6 +67,15 @@ class Service:
         """End all requests: the engine cannot go on."""
         for row in [*self._listeners]:
             self._pass_on(Message(self.clock.now_ns(), 0, row, 0, records.FAILED))
+
+    def _now_ns(self) -> int:
+        """Return the simulated time, which waits for events that are late if it may."""
+        if self._stretches and (next_ns := self.fleet.next_ns()) is not None:
+            due_ns = self.clock.wall_at(next_ns)
+            if due_ns is not None and (late_ns := self.clock.wall_ns() - due_ns) > BEHIND_NS:
+                self.clock.go_back(next_ns)
+                self.stretched_ns += late_ns
+        return self.clock.now_ns()
 
     def pause(self) -> None:
         """Halt the time, once all that is due is done."""

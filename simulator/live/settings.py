@@ -1,20 +1,9 @@
 """Settings of a session."""
 from typing import NamedTuple
 
+from simulator.domain.serving import ServeLimits
+
 LOOPBACK = "127.0.0.1"
-
-
-class Limits(NamedTuple):
-    """Limits of connections.
-
-    body_bytes, header_bytes : of a request; header_bytes is that of one line. connections : at once. idle_s : time for
-    which a connection may stay without a request.
-    """
-
-    body_bytes: int = 8 * 2**20
-    header_bytes: int = 2**16
-    connections: int = 10_000
-    idle_s: float = 75.0
 
 
 class Settings(NamedTuple):
@@ -30,5 +19,5 @@ class Settings(NamedTuple):
     admin_port: int | None
     duration_s: float | None
     idle_s: float | None
-    limits: Limits = Limits()
+    limits: ServeLimits = ServeLimits()
     replica_ports: tuple[int, ...] = ()

@@ -24,9 +24,18 @@ class Words:
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Return the pieces of a text, a token each."""
+        return PIECES.findall(text)
+
     def encode(self, text: str) -> np.ndarray:
         """Return the token ids of a text, int32."""
-        return np.array([self._id(piece) for piece in PIECES.findall(text)], np.int32)
+        return self.ids(self.split(text))
+
+    def ids(self, pieces: list[str]) -> np.ndarray:
+        """Return the token ids of pieces, int32."""
+        return np.array([self._id(piece) for piece in pieces], np.int32)
 
     def decode(self, ids) -> str:
         """Return a text; an id that no text has had yet is written as " t" and the number."""

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from simulator.config.load import load_experiment
 from simulator.core.argument_types import LAST_PORT, duration_s, port_number, whole_number
+from simulator.domain.serving import Serve, ServeLimits
 from simulator.errors import InputErrors, faults_of
 from simulator.live.clock import speed_of
 from simulator.live.opening import CONTENTS, Session, check_installed
-from simulator.live.settings import LOOPBACK, Limits, Settings
+from simulator.live.settings import LOOPBACK, Settings
 from simulator.results import coloured
 from simulator.results.directory import check_free
 
@@ -34,8 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--admin-port", type=port_number, metavar="N",
                         help="port of the clock's switches, on this machine alone: POST /admin/pause, /admin/resume, "
                              "/admin/speed, GET /admin/status; default: none")
-    parser.add_argument("--speed", type=_speed, default=1, metavar="S",
-                        help="simulated seconds a second, 0.01 to 10000, or fast: time jumps to the next event")
+    parser.add_argument("--speed", type=_speed, metavar="S",
+                        help="serve.speed: simulated seconds a second, 0.01 to 10000, or fast: time jumps to the next "
+                             "event; default: the file's, else 1")
+    parser.add_argument("--like", choices=("vllm", "sglang"), help="serve.like: paths and metrics as this engine's; "
+                                                                   "default: the file's, else the scheduler's")
     parser.add_argument("--served-model-name", metavar="NAME", help="default: the model's, else the experiment's")
     parser.add_argument("--most-requests", type=whole_number, default=100_000, metavar="N",
                         help="requests until the end of the session, 2 or more; default 100000")
@@ -43,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="end the session then; default: a signal does")
     parser.add_argument("--exit-when-idle", type=duration_s, metavar="30s",
                         help="end the session when no request has been open for this time")
-    parser.add_argument("--body-bytes", type=whole_number, default=Limits().body_bytes, metavar="N",
-                        help="longest body of a request; default 8388608")
-    parser.add_argument("--connections", type=whole_number, default=Limits().connections, metavar="N",
-                        help="connections at once; default 10000")
+    parser.add_argument("--body-bytes", type=whole_number, metavar="N",
+                        help="serve.limits.body_bytes: longest body of a request; default: the file's, else 8388608")
+    parser.add_argument("--connections", type=whole_number, metavar="N",
+                        help="serve.limits.connections: connections at once; default: the file's, else 10000")
     parser.add_argument("--out", metavar="DIR", help="folder of the session; default: results/<name>-served")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier session")
     parser.add_argument("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
@@ -58,17 +62,18 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the end of the session, write it; return the exit status."""
     check_installed()
     _check(options)
-    experiment = load_experiment(options.experiment, options.overrides, "--set")
+    experiment = load_experiment(options.experiment, [*options.overrides, *_overrides(options)], "--set")
+    serve = experiment.serve or Serve()
     out = check_free(options.out or Path("results", f"{experiment.name}-served"), options.overwrite, CONTENTS)
     with faults_of(options.experiment):
-        session = Session(experiment, options.speed, options.most_requests, options.served_model_name,
+        session = Session(experiment, serve.speed, options.most_requests, options.served_model_name,
                           os.environ.get(KEY, ""), options.replica_ports is not None)
 
     def announce(ports: list[int], admin_port: int | None) -> None:
         if not options.quiet:
             print("\n".join(session.banner(options.host, ports, admin_port)), flush=True)
 
-    session.serve(_settings(options, session.num_replicas), announce)
+    session.serve(_settings(options, serve.limits, session.num_replicas), announce)
     began_s = time.monotonic()
     report = session.write(out, options.overwrite)
     if not options.quiet:
@@ -80,7 +85,14 @@ def run(options: argparse.Namespace) -> int:
     return NOT_KEPT_UP if options.strict_time and report["kept_up"] is False else DONE
 
 
-def _settings(options: argparse.Namespace, num_replicas: int) -> Settings:
+def _overrides(options: argparse.Namespace) -> list[str]:
+    """Return the options that are keys of [serve], as --set takes them."""
+    given = {"serve.speed": options.speed, "serve.like": options.like, "serve.limits.body_bytes": options.body_bytes,
+             "serve.limits.connections": options.connections}
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def _settings(options: argparse.Namespace, limits: ServeLimits, num_replicas: int) -> Settings:
     """Return the settings of a session. Raises InputErrors: there are not so many ports."""
     first = options.replica_ports
     if first is not None and first + num_replicas - 1 > LAST_PORT:
@@ -88,7 +100,7 @@ def _settings(options: argparse.Namespace, num_replicas: int) -> Settings:
                            f"{num_replicas} replicas"])
     ports = () if first is None else tuple(first and first + i for i in range(num_replicas))
     return Settings(options.host, 8000 if options.port is None else options.port, options.admin_port, options.duration,
-                    options.exit_when_idle, Limits(options.body_bytes, connections=options.connections), ports)
+                    options.exit_when_idle, limits, ports)
 
 
 def _check(options: argparse.Namespace) -> None:

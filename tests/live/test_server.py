@@ -8,68 +8,12 @@ import sys
 
 import pytest
 
-from simulator.config.load import load_experiment
-from simulator.live.clock import FAST
-from simulator.live.opening import Session
-from simulator.live.settings import LOOPBACK, Limits, Settings
+from simulator.domain.serving import ServeLimits
+from simulator.live.settings import LOOPBACK
 from support.live_sessions import EXPERIMENT
+from support.live_site import CHAT, COMPLETIONS, HELLO, TALK, Site, events_of, post
 
 aiohttp = pytest.importorskip("aiohttp")
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-LIMITS = Limits()
-HELLO = {"model": "served", "prompt": "Hello there, you simulated model!", "max_tokens": 6, "ignore_eos": True}
-TALK = {"messages": [{"role": "user", "content": "Hello"}], "max_completion_tokens": 4, "ignore_eos": True}
-
-
-class Site:
-    """A session of the experiment, served while a scenario talks to it."""
-
-    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=(), has_doors=False):
-        file = folder / "served.toml"
-        file.write_text(EXPERIMENT)
-        self.session = Session(load_experiment(file, list(overrides)), speed, most_requests, key=key,
-                               has_doors=has_doors)
-        self.has_doors = has_doors
-        self.requests = self.session.fleet.workload.requests
-
-    def talk(self, scenario, limits=LIMITS):
-        """Serve until scenario(client, admin) returns; return what it does."""
-        return asyncio.run(self._talk(scenario, limits))
-
-    async def _talk(self, scenario, limits):
-        from simulator.live.hosting import Host
-        ports = asyncio.get_running_loop().create_future()
-        doors = (0,) * self.session.num_replicas if self.has_doors else ()
-        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits, doors),
-                    lambda *found: ports.set_result(found))
-        served = asyncio.create_task(host.serve())
-        self.ports, admin_port = await ports
-        async with aiohttp.ClientSession(f"http://{LOOPBACK}:{self.ports[0]}") as client, \
-                aiohttp.ClientSession(f"http://{LOOPBACK}:{admin_port}") as admin:
-            found = await scenario(client, admin)
-        host.stop()
-        await asyncio.wait_for(served, 60)
-        return found
-
-    def ask(self, path, body):
-        """Return status and JSON of the answer to one request."""
-        async def scenario(client, admin):
-            return await post(client, path, body)
-        return self.talk(scenario)
-
-
-async def post(client, path, body):
-    async with client.post(path, json=body) as answer:
-        return answer.status, await answer.json()
-
-
-async def events_of(client, path, body):
-    async with client.post(path, json=body | {"stream": True}) as answer:
-        assert answer.status == 200
-        assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        lines = (await answer.read()).decode().split("\n\n")
-    assert lines[-2:] == ["data: [DONE]", ""]
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
 
 
 def test_a_completion(tmp_path):
@@ -171,7 +115,7 @@ def test_a_stop_text_ends_the_answer(tmp_path):
     (COMPLETIONS, {"echo": True}, 501, "NotImplementedError", "echo"),
     (CHAT, {"messages": []}, 400, "BadRequestError", "messages"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "BadRequestError", "messages"),
-    (CHAT, {"response_format": {"type": "json_object"}}, 501, "NotImplementedError", "response_format"),
+    (CHAT, {"response_format": {"type": "json_schema"}}, 400, "BadRequestError", "response_format"),
     ("/v1/other", {}, 404, "NotFoundError", None)])
 def test_refusals(tmp_path, path, change, status, kind, param):
     found, answer = Site(tmp_path).ask(path, (HELLO if path == COMPLETIONS else TALK) | change)
@@ -188,14 +132,14 @@ def test_bodies_that_are_no_requests(tmp_path):
                 found.append(answer.status)
         return found, (await post(client, COMPLETIONS, HELLO))[0]
 
-    found, after = Site(tmp_path).talk(scenario, Limits(body_bytes=150_000))
+    found, after = Site(tmp_path).talk(scenario, ServeLimits(body_bytes=150_000))
     assert found == [400] * 6
     assert after == 200
 
     async def too_long(client, admin):
         async with client.post(COMPLETIONS, data=b"x" * 2000) as answer:
             return answer.status
-    assert Site(tmp_path).talk(too_long, Limits(body_bytes=1000)) == 413
+    assert Site(tmp_path).talk(too_long, ServeLimits(body_bytes=1000)) == 413
 
 
 def test_a_full_session_and_a_key(tmp_path):

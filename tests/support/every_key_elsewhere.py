@@ -52,6 +52,10 @@ SHOWN_IN = {
         "client_format:servegen", "path servegen.clients servegen.top servegen.start_s servegen.duration_s "
         "servegen.rate servegen.rate_scale servegen.rate_per_s servegen.max_rate_per_s servegen.correlation "
         "servegen.missing_dataset servegen.counts"),
+    "live/test_serve_table.py": (
+        "serve", "speed like text dataset output_tokens output_tokens.distribution default_max_tokens stream_interval "
+        "tool_calls metrics metrics_clock on_overrun limits.body_bytes limits.header_bytes limits.connections "
+        "limits.idle_s limits.requests_per_s"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
     "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
     "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter"),

@@ -1,0 +1,73 @@
+"""The server like SGLang's: its own paths, and its metrics."""
+import asyncio
+import json
+from itertools import pairwise
+
+from support.live_site import COMPLETIONS, Site, post
+
+ASKED = {"text": "one two three", "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}}
+SGLANG = ["engine.scheduler=sglang", "engine.num_gpu_blocks=200", "engine.block_size=1",
+          "engine.max_running_requests=5"]
+
+
+async def get(client, path):
+    async with client.get(path) as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+def test_texts_and_ids_are_answered(tmp_path):
+    async def scenario(client, admin):
+        whole = (await post(client, "/generate", ASKED | {"rid": "mine"}))[1]
+        ids = (await post(client, "/tokenize", {"prompt": ASKED["text"]}))[1]["tokens"]
+        several = (await post(client, "/generate", ASKED | {"text": None, "input_ids": [ids, ids[:2]]}))[1]
+        async with client.post("/generate", json=ASKED | {"stream": True}) as answer:
+            lines = (await answer.read()).decode().split("\n\n")
+        form = {"max_new_tokens": 9, "json_schema": '{"type": "object"}'}
+        formed = (await post(client, "/generate", ASKED | {"sampling_params": form}))[1]
+        wrong = [(await post(client, "/generate", body))[0] for body in (
+            {}, ASKED | {"input_ids": [5]}, {"text": ""}, {"text": [], "sampling_params": {}},
+            ASKED | {"sampling_params": {"max_new_tokens": 0}})]
+        return whole, several, [json.loads(line.removeprefix("data: ")) for line in lines[:-2]], formed, wrong
+
+    whole, several, events, formed, wrong = Site(tmp_path, overrides=[*SGLANG, "topology.replicas=1"]).talk(scenario)
+    assert len(whole["text"].split()) == len(whole["output_ids"]) == 4
+    assert whole["meta_info"] == {"id": "mine", "finish_reason": {"type": "length", "length": 4}, "prompt_tokens": 3,
+                                  "completion_tokens": 4, "cached_tokens": 0, "weight_version": "default"}
+    assert [each["meta_info"]["prompt_tokens"] for each in several] == [3, 2]
+    assert several[0]["meta_info"]["cached_tokens"] == 2        # all but the last token of the prompt
+    texts = [event["text"] for event in events]
+    assert [len(text.split()) for text in texts] == [1, 2, 3, 4]
+    assert all(after.startswith(before) for before, after in pairwise(texts))
+    assert (formed["text"], formed["meta_info"]["finish_reason"]) == ("{}", {"type": "stop", "matched": None})
+    assert wrong == [400] * 5
+
+
+def test_pages_that_routers_read(tmp_path):
+    async def scenario(client, admin):
+        await post(client, COMPLETIONS, {"prompt": "one two three", "max_tokens": 5, "ignore_eos": True})
+        pages = [json.loads(await get(client, path)) for path in ("/get_load", "/server_info", "/model_info",
+                                                                  "/v1/models")]
+        metrics = (await get(client, "/metrics")).decode()
+        assert await get(client, "/health_generate") == await get(client, "/health") == b""
+        site.session.service.pause()
+        asked = [asyncio.create_task(post(client, "/generate", ASKED)) for _ in range(3)]
+        await asyncio.wait(asked, timeout=0.1)
+        busy = json.loads(await get(client, "/get_load"))
+        site.session.service.resume()
+        await asyncio.gather(*asked)
+        return *pages, metrics, busy
+
+    site = Site(tmp_path, overrides=[*SGLANG, "cluster.routing.policy=round_robin"], has_doors=False)
+    load, server, model, models, metrics, busy = site.talk(scenario)
+    assert [(each["dp_rank"], each["num_reqs"], each["num_tokens"]) for each in load] == [(0, 0, 0), (1, 0, 0)]
+    assert sum(each["num_pending_tokens"] for each in busy) <= 9
+    assert (server["max_total_num_tokens"], server["dp_size"], server["max_running_requests"]) == (200, 2, 5)
+    assert (model["is_generation"], models["data"][0]["owned_by"]) == (True, "sglang")
+    labels = 'model_name="served",engine_type="unified",dp_rank="0"'
+    for line in (f"sglang:num_running_reqs{{{labels}}} 0.0", f"sglang:prompt_tokens_total{{{labels}}} 3.0",
+                 f"sglang:generation_tokens_total{{{labels}}} 5.0", f"sglang:num_requests_total{{{labels}}} 1.0",
+                 f"sglang:inter_token_latency_seconds_count{{{labels}}} 4",
+                 f'sglang:cache_config_info{{{labels},page_size="1",num_pages="200"}} 1.0',
+                 f'sglang:num_retractions_bucket{{{labels},le="0.0"}} 1'):
+        assert line in metrics.splitlines()
