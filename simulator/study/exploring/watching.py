@@ -87,7 +87,7 @@ class Watched:
 
 
 def growing_in(place: Path) -> Path | None:
-    """Return the folder in which the results of a place grow; None: no run writes them."""
+    """Return the folder in which results of a place grow; None: no run writes them."""
     found = list(place.absolute().parent.glob(f".{place.absolute().name}.*.partial"))
     return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
