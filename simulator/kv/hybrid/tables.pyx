@@ -27,7 +27,6 @@ cdef class GroupTables(KVCache):
 
     def __cinit__(self, int32_t num_blocks, int32_t block_size, plan, int64_t in_flight_tokens, bint reserves_whole,
                   hit_rules=HitRules()):
-        cdef int32_t i, number
         layers = self.layers = plan.layer_groups
         self.hits_end_inside = plan.enable_prefix_caching and layers.hits_end_inside
         self._hash_unit, self._counts_units = layers.hash_unit, len(layers.groups) > 1 and not layers.hits_are_fine
@@ -60,12 +59,16 @@ cdef class GroupTables(KVCache):
         self._least = <int32_t*>calloc(self._num_groups, sizeof(int32_t))
         if self._kinds == NULL or self._searched == NULL or self._least == NULL:
             raise MemoryError()
+        self._place_kinds(searched, with_names)
+        self._bound_blocks(kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len))
+
+    def _place_kinds(self, searched, with_names):
+        cdef int32_t i, number
         for i in range(self._num_kinds):
             self._searched[i] = <void*>searched[i]
             for number in (<LayerKind>searched[i]).numbers():
                 self._kinds[number] = <void*>searched[i]
             (<LayerKind>searched[i]).is_counted = not with_names and not (<LayerKind>searched[i]).keeps_newest
-        self._bound_blocks(kinds if reserves_whole else kinds_of(layers, self.hit_tokens, 1, plan.max_model_len))
 
     def _bound_blocks(self, kinds):
         for kind in kinds:
