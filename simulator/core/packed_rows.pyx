@@ -83,7 +83,7 @@ cdef class RowPacker:
         return stream.size + CHECK_BYTES
 
     cdef void _spread(self, const uint8_t* rows, int64_t num_rows) noexcept nogil:
-        """Fill the planes whose bytes differ between rows; behind the last row are zeros."""
+        """Fill the planes with bytes that differ between rows; behind the last row are zeros."""
         cdef uint64_t words[BLOCK_ROWS]
         cdef int64_t begin = 0, count, byte
         cdef int32_t word
@@ -175,7 +175,7 @@ cdef inline uint8_t byte_of(const uint64_t* words, int64_t byte) noexcept nogil:
 
 
 cdef void take_byte(const uint64_t* words, int64_t count, int32_t shift, uint8_t* out) noexcept nogil:
-    """Take one byte of each word; arguments, since compilers see that writes to `out` change none of them."""
+    """Take one byte of each word; compilers see that writes to `out` change no argument."""
     cdef int64_t i
     for i in range(count):
         out[i] = <uint8_t>(words[i] >> shift)

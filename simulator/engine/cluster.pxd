@@ -98,3 +98,4 @@ cdef class Cluster:
 
     # Pass rows on, show progress, and call the monitor.
     cdef int _poll(self, int64_t now_ns) except -1 nogil
+    cdef int64_t _held_bytes(self) except -1 nogil

@@ -41,8 +41,7 @@ cdef enum:
     MOST_STILL = 1 << 20                # events at one instant, and MOST_OF_EACH for each request and replica besides,
     MOST_OF_EACH = 64                   # without progress: a request on its way has five
     SLICE_ARRIVALS = 1024               # per replica: arrivals served at once
-    SLICE_ITERATIONS = 2048             # per replica: rows held; shorter turns cost more than they save
-    MOST_POLL_ITERATIONS = 1 << 19      # 36 MB of rows
+    HELD_BYTES = 1 << 23                # of rows of iterations, before they are merged and passed on
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
 
@@ -198,8 +197,6 @@ cdef class Cluster:
             self._forget_behind_horizon()
         if self._lanes is not None:
             self._lanes.close()
-        if self._recorder.wants_iterations:
-            self._recorder.flush(NEVER_NS, self.fleet.num_replicas == 1)
         self._recorder.close()
         self.workload.pool_cuts = pool_cuts(self.replicas, self.workload)
         is_cut = self._stopped or self._horizon_ns < NEVER_NS - 1 and self.fleet.events.size > self.fleet.num_ticks
@@ -398,27 +395,23 @@ cdef class Cluster:
         The order in which uncoupled replicas are simulated changes no result, but it changes cache use: with
         512 replicas and block tables this takes an eighth of the time of turns at every arrival.
         """
-        cdef int64_t most = SLICE_ARRIVALS * <int64_t>self.fleet.num_replicas, before, done
+        cdef int64_t most = SLICE_ARRIVALS * <int64_t>self.fleet.num_replicas, held_bytes = 0, grown_bytes
         cdef int64_t window = self.fleet.num_replicas if self._recorder.wants_iterations else most
         self._following = <int32_t*>malloc(min(most, self._num_requests + 1) * sizeof(int32_t))
         self._ends = <int32_t*>malloc(2 * self.fleet.num_replicas * sizeof(int32_t))
         if self._following == NULL or self._ends == NULL:
             return out_of_memory()
-        if self._recorder.wants_iterations:
-            self._poll_iterations = min(max(SLICE_ITERATIONS * <int64_t>self.fleet.num_replicas, POLL_ITERATIONS),
-                                        MOST_POLL_ITERATIONS)
         while not self._stopped:
-            before = self._recorder.iterations
             if self._serve_slice(window) == 0:
                 break
-            done = self._recorder.iterations - before
+            grown_bytes = self._held_bytes() - held_bytes
+            if grown_bytes > HELD_BYTES:                # as many arrivals as fill the rows to hold
+                window = max(window // 2, 1)
+            elif grown_bytes < HELD_BYTES // 4:
+                window = min(2 * window, most)
             if self._recorder.iterations >= self._next_poll:
                 self._poll(self.clock_ns)
-            if self._recorder.wants_iterations:         # as many arrivals as fill the rows to hold
-                if done > self._poll_iterations:
-                    window = max(window // 2, 1)
-                elif done < self._poll_iterations // 4:
-                    window = min(2 * window, most)
+            held_bytes = self._held_bytes()
         return 0 if self._delayed is None else self._serve_delayed()
 
     cdef int _serve_delayed(self) except -1 nogil:
@@ -567,13 +560,14 @@ cdef class Cluster:
     cdef int _poll(self, int64_t now_ns) except -1 nogil:
         cdef int32_t index
         cdef int64_t open_ns = now_ns           # every iteration that starts before it has been recorded
-        if self._recorder.wants_iterations:
+        cdef bint is_full = self._held_bytes() >= HELD_BYTES
+        if is_full:
             self._advance_all(now_ns)
             for index in range(self.fleet.num_replicas):
                 open_ns = min(open_ns, (<Replica>self.fleet.entries[index].replica).first_open_ns())
         with gil:
-            if self._recorder.wants_iterations:
-                self._recorder.flush(open_ns, self.fleet.num_replicas == 1)
+            if is_full:
+                self._recorder.flush(open_ns)
             if self._monitor is not None and self._monitor(now_ns, self._recorder.finished):
                 self._stopped = True
         for index in range(self.fleet.num_replicas):
@@ -581,6 +575,13 @@ cdef class Cluster:
                 self._stopped = True
         self._next_poll = self._recorder.iterations + self._poll_iterations
         return 0
+
+    cdef int64_t _held_bytes(self) except -1 nogil:
+        """Return the memory of rows of iterations that were not passed on."""
+        if not self._recorder.wants_iterations:
+            return 0
+        with gil:
+            return self._recorder.held_bytes()
 
     # ---- results
 

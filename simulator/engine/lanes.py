@@ -57,10 +57,9 @@ class Lanes:
 
     def serve(self, work, argument) -> None:
         """Call work(first, last, argument) for each lane; return when all have ended."""
-        others = [self._threads.submit(_serve, own, work, *bounds, argument)
-                  for own, bounds in zip(self._recorders, self._bounds[1:], strict=True)]
+        others = [self._threads.submit(work, *bounds, argument) for bounds in self._bounds[1:]]
         try:
-            _serve(self._recorder, work, *self._bounds[0], argument)
+            work(*self._bounds[0], argument)
         finally:
             failures = [other.exception() for other in others]      # when all have ended
         for failure in filter(None, failures):
@@ -75,10 +74,3 @@ class Lanes:
             own.close()
             self._recorder.absorb(own)
             self._recorder.gaps.absorb(own.gaps)
-
-
-def _serve(recorder, work, first: int, last: int, argument) -> None:
-    """Do the work of one lane, in its thread; each sorts its own rows, so that they only have to be merged."""
-    work(first, last, argument)
-    if recorder.wants_iterations:
-        recorder.put_in_order()

@@ -6,7 +6,7 @@ from simulator.core.weighted_samples cimport WeightedSamples
 from simulator.domain.tables cimport IterationRow, TokenRow
 from simulator.domain.iteration cimport Batch
 from simulator.engine.output.executions cimport Executions
-from simulator.engine.output.row_order cimport RowOrder
+from simulator.engine.output.row_log cimport RowLog
 
 
 @cython.final
@@ -17,19 +17,15 @@ cdef class Recorder:
     cdef readonly int64_t finished              # requests that left, for any reason
     cdef object _turn                           # Lock, held while the sink receives tokens of a lane; None: no lanes
     cdef object _sink                           # has .iterations(rows) and .tokens(rows); None: no table is recorded
-    cdef object _iteration_rows                 # array that _iterations borrows from; None: not recorded
-    cdef object _sorted_rows                    # array of equal size, swapped with it when rows are sorted
-    cdef object _token_rows                     # as _iteration_rows
-    cdef RowOrder _order
-    cdef IterationRow* _iterations              # [_room_iterations] rows not passed on yet, in order of recording
-    cdef TokenRow* _tokens                      # [_room_tokens]
-    cdef int64_t num_iterations, num_tokens     # rows held
-    cdef int64_t _num_ordered                   # number of leading iterations that `put_in_order` has sorted
-    cdef int64_t _room_iterations               # rows that fit before the array grows
+    cdef RowLog _log                            # of iterations; None: not recorded
+    cdef list _logs                             # list of RowLog: it and those of the lanes
+    cdef object _merge                          # RowMerge of _logs; None: a lane, or not recorded
+    cdef object _token_rows                     # array that _tokens borrows from; None: not recorded
+    cdef TokenRow* _tokens                      # [_room_tokens] rows not passed on yet, in order of recording
+    cdef int64_t num_tokens                     # rows held
     cdef int64_t _room_tokens                   # rows that fit before the array is passed on
     cdef const int32_t* _ranks                  # [replica] rank in its data-parallel replica; NULL: no ranks
     cdef object _rank_numbers                   # the array that _ranks borrows from
-    cdef bint _has_stages                       # rows of later stages are among the rows: not in order of start
     cdef readonly Executions executions         # None: execution times are not recorded
     cdef readonly WeightedSamples gaps          # ns between two messages of a request, by number of messages
 
@@ -55,13 +51,12 @@ cdef class Recorder:
     # starts when the batch was scheduled, the others when it entered them.
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil
 
-    # Consecutive iterations of one batch have ended, on one stage: the first is `batch`, the others repeat it.
-    # `ends_ns`, `used_blocks`, `contexts`: [count], of each.
+    # Consecutive iterations of one batch have ended, on one stage: the first is `batch`, the others repeat it; each was
+    # scheduled when the one before ended, or, if they overlap, when it began. `ends_ns`, `used_blocks`, `contexts`:
+    # [count], of each; `contexts` NULL: each member gains a token an iteration.
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
-                      const int64_t* contexts, int32_t count) except -1 nogil
+                      const int64_t* contexts, int32_t count, bint overlap) except -1 nogil
 
     cdef void _fill(self, IterationRow* row, int32_t index, const Batch* batch) noexcept nogil
-    cdef void _add_stages(self, const Batch* batch) noexcept nogil
-    cdef int64_t _num_before(self, int64_t before_ns) noexcept nogil
-    cdef int _grow_iterations(self) except -1 nogil
+    cdef int _add_stages(self, IterationRow* row, const Batch* batch) except -1 nogil
     cdef int _flush_tokens(self) except -1 nogil

@@ -1,7 +1,7 @@
 """Iterations, tokens and gaps between messages, recorded during the run."""
-from libc.string cimport memcpy, memmove
 cimport cython
 
+from simulator.core.clock cimport NEVER_NS
 from simulator.domain.batch cimport BatchShape, rows_of
 
 from contextlib import nullcontext
@@ -10,8 +10,8 @@ from threading import Lock
 import numpy as np
 
 from simulator.domain import records
+from simulator.engine.output.row_merge import RowMerge
 
-CHUNK_ROWS = 1 << 16            # iterations passed on at once, at most
 CHUNK_TOKENS = 1 << 15          # messages of tokens: 512 KiB, which fit the processor's caches
 
 
@@ -29,8 +29,9 @@ cdef class Recorder:
         self.wants_iterations = iterations
         self.wants_tokens = tokens
         if iterations:
-            self._hold_iterations(np.empty(2 * CHUNK_ROWS, records.ITERATION))
-            self._sorted_rows, self._order = np.empty(0, records.ITERATION), RowOrder()
+            self._log = RowLog()
+            self._logs = [self._log]
+            self._merge = RowMerge(sink, self._logs)
         if tokens:
             self._hold_tokens(np.empty(CHUNK_TOKENS, records.TOKEN))
 
@@ -43,12 +44,6 @@ cdef class Recorder:
         """Record how long each request executed; for iterations recorded one by one, without group members."""
         self.executions = Executions(num_requests)
 
-    def _hold_iterations(self, rows):
-        cdef IterationRow[::1] view = rows
-        self._iteration_rows = rows
-        self._iterations = &view[0]
-        self._room_iterations = len(rows)
-
     def _hold_tokens(self, rows):
         cdef TokenRow[::1] view = rows
         self._token_rows = rows
@@ -56,12 +51,12 @@ cdef class Recorder:
         self._room_tokens = len(rows)
 
     cdef int iteration(self, int32_t index, const Batch* batch) except -1 nogil:
-        while self.num_iterations + batch.num_stages > self._room_iterations:
-            self._grow_iterations()
-        self._fill(&self._iterations[self.num_iterations], index, batch)
-        self.num_iterations += 1
+        cdef IterationRow row
+        self._fill(&row, index, batch)
         if batch.num_stages > 1:
-            self._add_stages(batch)
+            self._add_stages(&row, batch)
+        else:
+            self._log.add(&row)
         if self.executions is not None:
             self.executions.add(batch)
         return 0
@@ -86,41 +81,28 @@ cdef class Recorder:
         row.encoder_tokens = <int32_t>shape.encoder_tokens
 
     cdef int repeated(self, int32_t index, const Batch* batch, const int64_t* ends_ns, const int32_t* used_blocks,
-                      const int64_t* contexts, int32_t count) except -1 nogil:
-        cdef IterationRow* row
-        cdef IterationRow first
+                      const int64_t* contexts, int32_t count, bint overlap) except -1 nogil:
+        cdef IterationRow row
+        cdef int64_t context_tokens
         cdef int32_t i
-        while self.num_iterations + count > self._room_iterations:
-            self._grow_iterations()
-        self._fill(&first, index, batch)
-        row = &self._iterations[self.num_iterations]
-        row[0] = first
+        self._fill(&row, index, batch)
+        self._log.add(&row)
         for i in range(1, count):
-            row[i] = first
-            row[i].start_ns = row[i].begin_ns = ends_ns[i - 1]
-            row[i].duration_ns = ends_ns[i] - ends_ns[i - 1]
-            row[i].context_tokens = (contexts[i] if contexts != NULL
-                                     else first.context_tokens + <int64_t>i * batch.num_members)
-            row[i].used_blocks = used_blocks[i]
-        self.num_iterations += count
+            context_tokens = (contexts[i] if contexts != NULL
+                              else row.context_tokens + <int64_t>i * batch.num_members)
+            self._log.repeat(index, ends_ns[i] - ends_ns[i - 1], context_tokens, used_blocks[i], overlap)
         return 0
 
-    cdef void _add_stages(self, const Batch* batch) noexcept nogil:
-        """Make the row just written the first stage's, and add one for each of the others."""
-        cdef IterationRow* row = &self._iterations[self.num_iterations - 1]
+    cdef int _add_stages(self, IterationRow* row, const Batch* batch) except -1 nogil:
+        """Add a row for each stage; the first was scheduled before it began."""
         cdef int32_t i
         row.duration_ns = batch.visits[0].end_ns - batch.visits[0].start_ns
-        for i in range(1, batch.num_stages):
-            row[i] = row[0]
-            row[i].stage = i
-            row[i].start_ns = row[i].begin_ns = batch.visits[i].start_ns
-            row[i].duration_ns = batch.visits[i].end_ns - batch.visits[i].start_ns
-        self.num_iterations += batch.num_stages - 1
-        self._has_stages = True
-
-    cdef int _grow_iterations(self) except -1 nogil:
-        with gil:
-            self._hold_iterations(np.resize(self._iteration_rows, 2 * len(self._iteration_rows)))
+        for i in range(batch.num_stages):
+            if i > 0:
+                row.stage = i
+                row.start_ns = row.begin_ns = batch.visits[i].start_ns
+                row.duration_ns = batch.visits[i].end_ns - batch.visits[i].start_ns
+            self._log.add(row)
         return 0
 
     cdef int _flush_tokens(self) except -1 nogil:
@@ -135,71 +117,32 @@ cdef class Recorder:
         cdef Recorder made = Recorder(self._sink, self.wants_iterations, self.wants_tokens)
         self._turn = made._turn = self._turn or Lock()
         made._rank_numbers, made._ranks, made.executions = self._rank_numbers, self._ranks, self.executions
+        if self.wants_iterations:
+            self._logs.append(made._log)
+            made._logs = made._merge = None
         return made
 
     def absorb(self, Recorder lane):
-        """Take over the counts and rows of a lane, gaps aside."""
+        """Take over the counts of a lane, gaps aside."""
         self.iterations += lane.iterations
         self.finished += lane.finished
         lane.iterations = lane.finished = 0
-        self._has_stages = self._has_stages or lane._has_stages
-        if lane.num_iterations:
-            while self.num_iterations + lane.num_iterations > self._room_iterations:
-                self._grow_iterations()
-            memcpy(&self._iterations[self.num_iterations], lane._iterations, lane.num_iterations * sizeof(IterationRow))
-            self.num_iterations += lane.num_iterations
-            lane.num_iterations = lane._num_ordered = 0
-        self._num_ordered = self.num_iterations
 
-    def flush(self, int64_t before_ns, bint in_order):
-        """Pass on iterations that start before an instant, sorted by start and replica.
+    def held_bytes(self):
+        """Return the memory of rows of iterations that wait for `flush`."""
+        return sum(log.held_bytes for log in self._logs)
+
+    def flush(self, int64_t before_ns):
+        """Pass on iterations that start before an instant, sorted by start and replica, as far as they fill a piece.
 
         before_ns : no iteration that starts earlier is still to be recorded.
-        in_order : rows are sorted already, as far as stages allow.
         """
-        cdef int64_t ready
-        if not in_order or self._has_stages:
-            self._sort_from(0)
-        ready = self._num_before(before_ns)
-        for begin in range(0, ready, CHUNK_ROWS):
-            self._sink.iterations(self._iteration_rows[begin:min(begin + CHUNK_ROWS, ready)])
-        self.num_iterations = self._num_ordered = self.num_iterations - ready
-        memmove(self._iterations, self._iterations + ready, self.num_iterations * sizeof(IterationRow))
-
-    cdef int64_t _num_before(self, int64_t before_ns) noexcept nogil:
-        """Return the number of rows, in order of start, that start before an instant."""
-        cdef int64_t first = 0, last = self.num_iterations, middle
-        while first < last:
-            middle = (first + last) // 2
-            if self._iterations[middle].start_ns < before_ns:
-                first = middle + 1
-            else:
-                last = middle
-        return first
-
-    def put_in_order(self):
-        """Sort the rows recorded since the last call: less is left to sort when all is passed on."""
-        self._sort_from(self._num_ordered)
-        self._num_ordered = self.num_iterations
-
-    def _sort_from(self, int64_t first):
-        """Sort the rows held, by start and replica, from row `first` on."""
-        cdef IterationRow[::1] spare
-        cdef int64_t count = self.num_iterations - first
-        if count == 0:
-            return
-        if len(self._sorted_rows) < self._room_iterations:
-            self._sorted_rows = np.empty(self._room_iterations, records.ITERATION)
-        spare = self._sorted_rows
-        with nogil:
-            self._order.sort(self._iterations + first, count, &spare[first])
-            if first > 0:
-                memcpy(self._iterations + first, &spare[first], count * sizeof(IterationRow))
-        if first == 0:
-            rows, self._sorted_rows = self._sorted_rows, self._iteration_rows
-            self._hold_iterations(rows)
+        self._merge.pass_on(before_ns)
 
     def close(self):
-        """Pass on the remaining token rows."""
+        """Pass on the remaining rows."""
+        if self._merge is not None:
+            self._merge.pass_on(NEVER_NS)
+            self._merge.close()
         if self.num_tokens:
             self._flush_tokens()

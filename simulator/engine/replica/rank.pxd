@@ -241,6 +241,9 @@ cdef class Rank:
             return self._count_members(batch, True)
         return 0
 
+    # Record iterations of a run, each of which is scheduled when the one before begins.
+    cdef int _record_overlapping(self, const RunAhead* run, Batch* batch, int32_t count) except -1 nogil
+
     # _count_members for multi-token members, for `count` iterations that end at `ends_ns`; the first executes since
     # `start_ns`. _write_multi_token: for one member.
     cdef int _count_multi_token(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,

@@ -329,7 +329,7 @@ cdef class Rank:
     cdef int end_ahead(self, RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
         cdef int32_t i
         if self.recorder.wants_iterations and run.behind == 0:
-            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count)
+            self.recorder.repeated(self.row.replica, batch, run.ends_ns, run.used_blocks, run.contexts, count, False)
         if self._is_multi_token:
             self._count_multi_token(run.ends_ns, run.start_ns, count, False)
         else:
@@ -347,10 +347,19 @@ cdef class Rank:
         self.row.decode_tokens += count * batch.shape.decode_tokens
         self.row.iterations += count
         self.recorder.iterations += count
-        for i in range(count if self.recorder.wants_iterations and run.behind > 0 else 0):
-            move_to(run, batch, i)
-            self.recorder.iteration(self.row.replica, batch)
+        if self.recorder.wants_iterations and run.behind > 0:
+            self._record_overlapping(run, batch, count)
         return self.scheduler.repeat_multi_token(count) if self._is_multi_token else self.scheduler.repeat(count)
+
+    cdef int _record_overlapping(self, const RunAhead* run, Batch* batch, int32_t count) except -1 nogil:
+        move_to(run, batch, 0)
+        self.recorder.iteration(self.row.replica, batch)
+        if count == 1:
+            return 0
+        move_to(run, batch, 1)
+        return self.recorder.repeated(
+            self.row.replica, batch, run.ends_ns + 1, run.used_blocks + 1,
+            NULL if run.contexts == NULL else run.contexts + 1, count - 1, True)
 
     cdef int _count_multi_token(self, const int64_t* ends_ns, int64_t start_ns, int32_t count,
                                 bint is_in_progress) except -1 nogil:
