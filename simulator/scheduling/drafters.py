@@ -81,7 +81,8 @@ def one_pass_rows(speculative) -> int:
 def mask_slots(speculative) -> int:
     """Return the tokens that each scheduled request pays for masks.
 
-    They are tokens of max_num_batched_tokens. 0: the drafter makes more passes than one. Source: as `one_pass_rows`; vllm/v1/core/sched/scheduler.py.
+    They are tokens of max_num_batched_tokens. 0: the drafter makes more passes than one. Source: as `one_pass_rows`,
+    and vllm/v1/core/sched/scheduler.py.
     """
     is_draft_model = speculative.method == "draft_model" and speculative.parallel_drafting
     return speculative.num_tokens if is_draft_model else one_pass_rows(speculative)
