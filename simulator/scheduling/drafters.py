@@ -64,11 +64,6 @@ def acceptance_of(method: str, num_tokens: int) -> AcceptanceTable | None:
     return AcceptanceTable(per_position=measured.per_position[:num_tokens])
 
 
-ONE_PASS_NOTE = (
-    "speculative: one pass makes all drafts; vLLM charges its masks against max_num_batched_tokens: here they "
-    "take time alone")
-
-
 def one_pass_rows(speculative) -> int:
     """Return the rows of each sequence that a drafter's only pass adds.
 
@@ -81,6 +76,16 @@ def one_pass_rows(speculative) -> int:
         return speculative.num_tokens
     in_one_pass = speculative.parallel_drafting or speculative.method in IN_ONE_PASS
     return speculative.num_tokens - 1 if in_one_pass else 0
+
+
+def mask_slots(speculative) -> int:
+    """Return the tokens that each scheduled request pays for masks.
+
+    They are tokens of max_num_batched_tokens. 0: the drafter makes more passes than one. Source: as `one_pass_rows`,
+    and vllm/v1/core/sched/scheduler.py.
+    """
+    is_draft_model = speculative.method == "draft_model" and speculative.parallel_drafting
+    return speculative.num_tokens if is_draft_model else one_pass_rows(speculative)
 
 
 def notes_of(method: str, num_tokens: int) -> list[str]:

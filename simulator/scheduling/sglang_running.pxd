@@ -139,7 +139,8 @@ cdef class SglangRunning(Scheduler):
     cdef double _owed_about(self) noexcept nogil
     cdef double _owed_by_members(self) noexcept nogil
 
-    # With drafts: tokens that a request has room for while it decodes, whole pages; count the tokens that a decode committed.
+    # With drafts: tokens that a request has room for while it decodes, whole pages; count the tokens that a decode
+    # committed.
     cdef inline int64_t _roomy(self, int32_t slot) noexcept nogil:
         return max(self._pages.tokens(slot), self._paged(self._progress[slot].committed + self._reserved))
 

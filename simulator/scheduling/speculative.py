@@ -11,12 +11,10 @@ from simulator.scheduling.drafters import (
     LOOK_UPS,
     MAY_BE_PARALLEL,
     OF_THE_MODEL,
-    ONE_PASS_NOTE,
     WITHOUT_SLOTS,
     Method,
     acceptance_of,
     notes_of,
-    one_pass_rows,
 )
 
 Label = Literal["slo_class", "tenant", "session", "model", "adapter", "grammar"]
@@ -157,8 +155,6 @@ class DraftKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Notes beside the results for each acceptance that is a published measurement."""
         named = [table.measured for table in self.tables if table.measured is not None]
         notes = [measured_acceptance.note(name, self.num_tokens) for name in dict.fromkeys(named)]
-        if one_pass_rows(self) > 0:
-            notes.append(ONE_PASS_NOTE)
         if self.method == "suffix":
             notes.append(f"speculative: each step verifies {self.num_tokens} drafts: suffix decoding makes fewer where "
                          "the text so far has no such continuation, and lengths of requests do not say where")

@@ -35,6 +35,7 @@ from simulator.kv.hybrid.kinds import HitRules, unit_of
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
 from simulator.scheduling.base import SchedulerFacts
+from simulator.scheduling.drafters import mask_slots
 from simulator.scheduling.engine_memory import vllm_needs
 from simulator.scheduling.vllm_defaults import completed, defaults
 from simulator.scheduling.vllm_overheads import around
@@ -80,6 +81,9 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef bint _samples                  # a place behind the text is kept for the sampled token; not for pooling
     cdef int32_t _num_drafts            # per step; 0: no speculation
+    cdef int64_t _mask_slots            # of each scheduled request: masks of a drafter that makes one pass
+    cdef int64_t _tokens_left           # of _token_budget, where masks have slots
+    cdef int64_t _inputs_left           # of max_num_batched_tokens, where masks have slots
     cdef bint _skips_drafts             # 0.33: none are computed that no sequence can verify
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
@@ -127,7 +131,7 @@ cdef class Vllm(EncodingScheduler):
         if self.tier is not None:
             self._refuse_tier(why_no_tier(parameters, self.copies), context.num_stages)
         self._tail_unit = self.kv.hit_tokens if self.kv.is_hybrid and (<GroupTables>self.kv).hits_end_inside else 0
-        self.grouping = context.fast_forward and (self._num_drafts == 0 or not (
+        self.grouping = context.fast_forward and self._mask_slots == 0 and (self._num_drafts == 0 or not (
             context.num_stages > 1 or self.kv.tracks_identity or self.kv.is_hybrid)) and not (
             self.kv.is_hybrid and (context.num_stages > 1 or self._tail_unit > 0))
         self._take_stages(context.num_stages, behaviour)
@@ -200,7 +204,7 @@ cdef class Vllm(EncodingScheduler):
         self._num_drafts, self._lookahead = speculative.num_tokens, speculative.num_lookahead_tokens
         self._lookahead_at_admission = self._lookahead if behaviour.looks_ahead_at_admission else 0
         self._pads_admissions, self._notes_turns = behaviour.pads_admissions, True
-        self._skips_drafts = behaviour.skips_drafts
+        self._skips_drafts, self._mask_slots = behaviour.skips_drafts, mask_slots(speculative)
         self._draft_slots = 1 + self._num_drafts + self._lookahead
         self._draft_blocks = sum(blocks_for(self._draft_slots, size) for size in (
             [group.block_size for group in (<GroupTables>self.kv).layers.groups if group.kind != "linear_attention"]
@@ -351,7 +355,10 @@ cdef class Vllm(EncodingScheduler):
             self._retaining.now_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
-        self._budget = self._token_budget
+        self._budget = self._tokens_left = self._token_budget
+        if self._mask_slots > 0:
+            self._inputs_left = self._batched_tokens
+            self._spend(0, 0)
         self._chunk_continues = False
         self._holds_now = self.holds_prefills and self._must_hold()
         if self._has_extras:
@@ -457,6 +464,18 @@ cdef class Vllm(EncodingScheduler):
             return INT64_MAX
         return max(self._threshold, self._batched_tokens // count) if self._threshold_adapts else self._threshold
 
+    cdef inline void _spend(self, int64_t tokens, int64_t slots) noexcept nogil:
+        """Take the tokens of a request from the budget, and slots of its masks from max_num_batched_tokens.
+
+        The budget is then that of the next request: its slots have room besides.
+        """
+        if self._mask_slots == 0:
+            self._budget -= tokens
+            return
+        self._tokens_left -= tokens
+        self._inputs_left -= tokens + slots
+        self._budget = min(self._tokens_left, self._inputs_left - self._mask_slots)
+
     # ---- phase 1: running requests
 
     cdef int _continue_one_by_one(self, Batch* batch, int64_t threshold) except -1 nogil:
@@ -486,7 +505,7 @@ cdef class Vllm(EncodingScheduler):
                     slot = following
                     continue
                 sequence.scheduled = <int32_t>tokens
-                self._budget -= tokens
+                self._spend(tokens, self._mask_slots)
                 if self.encoder is not None and not sequence.is_member:
                     self.encoder.encode(sequence.row)
                 if self._notes_turns:
@@ -550,7 +569,8 @@ cdef class Vllm(EncodingScheduler):
                 return 0                # its blocks would not be free; later ones get no turn either
             if victim != slot and self._by_priority:
                 if self._mends_victims:
-                    self._budget += self._sequences[victim].scheduled
+                    self._spend(-self._sequences[victim].scheduled, (
+                        -self._mask_slots if self._sequences[victim].scheduled > 0 else 0))
                     if self.encoder is not None:
                         self.encoder.give_back(self._sequences[victim].row)
                 elif self._sequences[victim].order < sequence.order:
@@ -840,7 +860,7 @@ cdef class Vllm(EncodingScheduler):
         if self.encoder is not None:
             self.encoder.encode(self._sequences[slot].row)
         self.add_entry(batch, slot)
-        self._budget -= turn.tokens
+        self._spend(turn.tokens, self._mask_slots)
         if self._adapters is not None and self._adapters.use(self._demands[self._sequences[slot].row].adapter):
             self.waiting.set_slot(self._demands[self._sequences[slot].row].adapter, True)
 

@@ -12,7 +12,7 @@ from simulator.domain.layer_groups import GivenGroup, GroupRules, LayerGroups
 from simulator.domain.memory_reserve import RESERVES
 from simulator.domain.vllm_versions import NEWEST, VllmVersion, behaviour_of, versions_that
 from simulator.latency.overheads.capture import CudaGraphParameters
-from simulator.scheduling.drafters import IN_ONE_PASS, OF_THE_MODEL
+from simulator.scheduling.drafters import IN_ONE_PASS, OF_THE_MODEL, mask_slots
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm_tables import (
     WHY_NO_OLD_ENCODER,
@@ -169,6 +169,9 @@ def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, s
         if found is not None and f"engine.{key}" not in behaviour_of(parameters.vllm_version).flags:
             yield key, (f"expected none, found {found}: vLLM {behaviour_of(parameters.vllm_version).release} has no "
                         "such argument")
+    if parameters.speculative is not None and tokens <= mask_slots(parameters.speculative):
+        yield "max_num_batched_tokens", (
+            f"expected more than {mask_slots(parameters.speculative)}, the masks of a request's drafts, found {tokens}")
     if tokens < seqs:
         yield "max_num_batched_tokens", f"expected at least max_num_seqs = {seqs}, found {tokens}"
     if max_model_len is not None and not parameters.enable_chunked_prefill and tokens < max_model_len:

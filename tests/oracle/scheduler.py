@@ -54,8 +54,10 @@ class Request:
 class Step:
     """One decision: tokens by row in scheduled order, and what was admitted, preempted and drafted."""
 
-    budget: int
+    tokens: int
     threshold: int
+    inputs: int                                         # tokens that may be computed, masks of drafts included
+    slots: int                                          # masks of each request
     scheduled: dict = field(default_factory=dict)
     before: dict = field(default_factory=dict)          # row -> tokens computed before this step
     hits: dict = field(default_factory=dict)            # row -> cached tokens, of those admitted
@@ -68,7 +70,16 @@ class Step:
     def add(self, request, num_tokens):
         self.scheduled[request.row] = num_tokens
         self.before[request.row] = request.computed
-        self.budget -= num_tokens
+        self.give(-num_tokens)
+
+    def give(self, num_tokens):
+        """Give back tokens of a request with its masks; take them, if negative."""
+        self.tokens += num_tokens
+        self.inputs += num_tokens + (self.slots if num_tokens > 0 else -self.slots if num_tokens < 0 else 0)
+
+    @property
+    def budget(self):
+        return min(self.tokens, self.inputs - self.slots)
 
 
 class Scheduler:
@@ -89,6 +100,7 @@ class Scheduler:
         self.num_drafts = speculative.num_tokens if speculative else 0
         self.lookahead = speculative.num_lookahead_tokens if speculative else 0
         self.acceptance = speculative.acceptance if speculative else ()
+        self.masks = self.num_drafts if speculative and speculative.parallel_drafting else 0    # of draft models
         self.requests = {}
         self.waiting = []
         self.running = []
@@ -126,7 +138,8 @@ class Scheduler:
             threshold = threshold if present > 1 else 0
             if threshold and p.long_prefill_token_threshold_adaptive:
                 threshold = max(threshold, p.max_num_batched_tokens // present)
-        return min(p.max_num_scheduled_tokens or p.max_num_batched_tokens, p.max_num_batched_tokens), threshold
+        return min(p.max_num_scheduled_tokens or p.max_num_batched_tokens, p.max_num_batched_tokens), (
+            threshold), p.max_num_batched_tokens, self.masks
 
     # Phase 1: everything that runs, in admission order.
 
@@ -175,7 +188,7 @@ class Scheduler:
             self._preempt(victim, step)
             if self.by_priority and not self.old:
                 index -= place < index
-                step.budget += step.scheduled.pop(victim.row, 0)
+                step.give(step.scheduled.pop(victim.row, 0))
             step.drafts.pop(victim.row, None)
             step.scheduled.pop(victim.row, None)
             if victim is request:

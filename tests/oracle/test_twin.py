@@ -1,6 +1,9 @@
 """Engine and twin agree event by event on random scenarios: all options, both versions, deadlines, host times."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from msgspec import structs
 
 from oracle.twin import simulate
 from support import engine
@@ -69,6 +72,22 @@ def test_engine_and_twin_agree_under_async_scheduling(seed):
     description = random_description(seed, beyond_vllm=True)
     description["options"] |= {"async_scheduling": True, "num_speculative_tokens": 0, "spec_lookahead": 0}
     scenario = load(description)
+    twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, max_steps=MAX_STEPS,
+                    **scenario.cache)
+    assert first_difference(twin, engine.run(scenario, max_iterations=MAX_STEPS)) is None
+
+
+@pytest.mark.parametrize("seed", range(1400, 1420))
+def test_engine_and_twin_agree_on_masks_of_drafters_in_one_pass(seed):
+    description = random_description(seed, beyond_vllm=True)
+    options, drafts = description["options"], 1 + seed % 4
+    options |= {"num_speculative_tokens": drafts, "spec_lookahead": drafts,
+                "max_num_batched_tokens": max(options["max_num_batched_tokens"], 12)}
+    description["spec_accept"] = [seed % 2, 0]
+    scenario = load(description)
+    speculative = structs.replace(
+        scenario.parameters.speculative, method="draft_model", parallel_drafting=True, drafter_share=0.0)
+    scenario = replace(scenario, parameters=structs.replace(scenario.parameters, speculative=speculative))
     twin = simulate(scenario.workload, scenario.parameters, scenario.prices, host=scenario.host, max_steps=MAX_STEPS,
                     **scenario.cache)
     assert first_difference(twin, engine.run(scenario, max_iterations=MAX_STEPS)) is None

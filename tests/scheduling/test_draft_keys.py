@@ -3,6 +3,8 @@ import pytest
 
 import simulator
 from simulator.errors import InputErrors
+from simulator.scheduling.speculative import SpeculativeParameters
+from simulator.scheduling.vllm_arguments import VllmParameters, most_running
 
 TEXT = """
 engine = {num_gpu_blocks = 100, max_model_len = 1024}
@@ -40,15 +42,31 @@ def test_hits_of_a_drafter_with_a_block_of_drafts(version, cached, tmp_path):
 
 
 @pytest.mark.parametrize(("version", "method", "running"), [
-    ("0.32", "dflash", 6), ("0.33", "dflash", 4), ("0.33", "dspark", 5)])
-def test_no_more_requests_run_than_have_slots_of_a_block_of_drafts(version, method, running, tmp_path):
+    ("0.32", "dflash", 8), ("0.33", "dflash", 4), ("0.33", "dspark", 5)])
+def test_no_more_requests_run_than_have_slots_of_a_block_of_drafts(version, method, running):
     # 4 or 3 slots each, of 16 tokens of an iteration
-    drafts = EAGLE | {"method": method, "num_tokens": 3, "acceptance": [0]}
-    rows = [f"0,1,40,{name}:1" for name in "abcdef"]
-    keys = {"max_num_batched_tokens": 16, "max_model_len": 100, "max_num_seqs": 8}
-    found = run(tmp_path, version, drafts, rows, **keys)
+    drafts = SpeculativeParameters(method=method, num_tokens=3, drafter_share=0.0, acceptance=(0,))
+    assert most_running(VllmParameters(
+        vllm_version=version, speculative=drafts, max_num_batched_tokens=16, max_num_seqs=8)) == running
 
-    assert (found.requests["scheduled_ns"] < found.requests["completed_ns"].min()).sum() == running
+
+@pytest.mark.parametrize(("keys", "tokens"), [
+    ({"method": "eagle3"}, [12, 12]),                                   # three requests verify 3 drafts each
+    ({"method": "eagle3", "parallel_drafting": True}, [10, 10]),        # 4 + 2, 4 + 2, and 2 + 2 of 16
+    ({"method": "dspark"}, [10, 10]), ({"method": "dflash"}, [8, 8]),   # 4 + 3, 4 + 3: 2 left for 3 masks
+    ({"method": "draft_model", "parallel_drafting": True}, [8, 8])])
+def test_masks_of_one_pass_take_tokens_of_the_batch(keys, tokens, tmp_path):
+    drafts = EAGLE | {"num_tokens": 3, "acceptance": [0]} | keys
+    found = run(tmp_path, "0.32", drafts, [f"0,1,40,{name}:1" for name in "abc"], max_num_batched_tokens=16,
+                max_model_len=100, max_num_seqs=8, async_scheduling=False)
+
+    assert found.iterations["decode_tokens"][1:3].tolist() == tokens
+
+
+def test_masks_leave_room_for_a_token(tmp_path):
+    drafts = EAGLE | {"method": "dflash", "num_tokens": 9, "acceptance": [0]}
+    with pytest.raises(InputErrors, match="max_num_batched_tokens: expected more than 9, the masks of a request's"):
+        run(tmp_path, "0.32", drafts, max_num_batched_tokens=9, max_num_seqs=2)
 
 
 @pytest.mark.parametrize(("num_tokens", "shared", "cached"), [(1, 65, 64), (2, 65, 48), (2, 66, 64), (3, 66, 48)])
