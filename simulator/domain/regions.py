@@ -18,7 +18,8 @@ class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     another region, which it reaches latency_ms later; the router there chooses among the replicas of its own region.
     Its tokens take latency_ms on the way back. The load of a region is its requests, on their way to the gateway left
     out, over its routable replicas. A gateway knows the requests of its own region at once, those of another region
-    latency_ms later, and besides them it counts requests that it forwarded there in the last 2 x latency_ms.
+    latency_ms later, and besides them it counts requests that it forwarded there in the last 2 x latency_ms. The
+    admission policy of the home decides. With data-parallel ranks each rank counts as a replica in loads.
     """
 
     names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MOST, description="names of the regions")]

@@ -155,3 +155,17 @@ def test_combinations_that_are_not_supported_are_refused(run, rows, settings, me
     with pytest.raises(InputErrors) as caught:
         run(rows, **settings)
     assert message in str(caught.value)
+
+
+def test_ranks_of_a_replica_are_in_its_region(run):
+    # Two ranks a replica: a has replicas 0 and 1 of the table. The third request finds one at each, and goes to b.
+    results = run([(0, 50, "a"), (0.001, 50, "a"), (0.002, 3, "a"), (0.03, 3, "b")], topology__data_parallel=2)
+    assert regions(results) == ([0, 0, 0, 1], [0, 0, 1, 1])
+    assert [replica // 2 for replica in results.requests["replica"].tolist()] == [0, 0, 1, 1]
+
+
+def test_each_region_admits_by_itself(run):
+    # Each has a bucket of 100 tokens, one prompt: the second of a is refused, that of b is not.
+    results = run([(0, 5, "a"), (0.001, 5, "a"), (0.002, 5, "b")], cluster__admission={
+        "policy": "token_bucket", "capacity_tokens": 100, "refill_tokens_per_s": 1e-3})
+    assert results.requests["replica"].tolist() == [0, -1, 1]

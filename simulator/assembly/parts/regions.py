@@ -22,7 +22,7 @@ KEY = "cluster.regions"
 REGIONS = Feature("regions", KEY)
 OWN_GATEWAY = "a region has one gateway of its own"
 ONE_STAGE = "a gateway holds requests back for one of the two"
-OF_REGION = "each region would need limits of its own"
+OF_REGION = "a full home would hold requests that other regions have room for"
 BY_CLIENT = "what clients do depends on tokens that reach them late"
 
 
@@ -36,10 +36,8 @@ class RegionsPart(Part):
     summary_keys = SUMMARY_KEYS
     conflicts = (
         Conflict(REGIONS, has.ROLES, "both legs of a request would have to be in one region"),
-        Conflict(REGIONS, has.RANKS, "a second router would choose among ranks"),
         Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
         Conflict(REGIONS, Feature("a gateway queue", "cluster.gateway_queue"), OF_REGION),
-        Conflict(REGIONS, Feature("admission policies", "cluster.admission.policy", "always"), OF_REGION),
         Conflict(REGIONS, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
         Conflict(REGIONS, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
         Conflict(REGIONS, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
@@ -88,12 +86,16 @@ class RegionsPart(Part):
             raise InputErrors([KeyFault(f"{KEY}: {fault}") for fault in faults])
 
     def plan(self, plan, sink):
-        """See Part; a gateway has an instance in each region."""
+        """See Part; each region has an instance of a gateway, with an admission policy."""
+        from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
         from simulator.routing.instances.router import Instanced, Instances
 
         plan = super().plan(plan, sink)
         front = replace(plan.front, router=Instances, router_parameters=Instanced(
             len(self._table.names), "round_robin", plan.front.router, plan.front.router_parameters))
+        if front.admission is not None:
+            front = replace(front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
+                front.admission, front.admission_parameters))
         return replace(plan, front=front, keeps_journeys=True)
 
     def operations(self, sink) -> tuple:
@@ -128,24 +130,25 @@ class RegionsPart(Part):
 def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
     """Return the operation that forwards requests; routers of a region see its replicas alone."""
     regions_of = [_regions_of(table, gateway.view, plan) for gateway in gateways]
-    for gateway, regions in zip(gateways, regions_of, strict=True):
-        for replica, own in enumerate(regions.tolist()):
+    for gateway in gateways:
+        router = routers_of(gateway.router)             # its view has whole replicas, that of the gateway ranks
+        for replica, own in enumerate(_regions_of(table, router.views[0], plan).tolist()):
             for region in range(len(table.names)):
                 if region != own:
-                    routers_of(gateway.router).bar(region, replica, 1, 0)
+                    router.bar(region, replica, 1, 0)
     return kind(fleet, gateways, [routers_of(gateway.router).assignment for gateway in gateways],
                 _homes(table, fleet.workload, plan.seed), regions_of, latency_ns,
                 (table.spill_at, table.policy == "lowest_latency"))
 
 
 def _regions_of(table: Regions, view, plan) -> np.ndarray:
-    """Return the region of each replica of a view, int32."""
+    """Return the region of each replica, or rank, of a view, int32."""
     if table.pools:
         region_of = {name: region for region, names in enumerate(table.pools) for name in names}
         of_pools = np.array([region_of[pool.name] for pool in plan.pools], np.int32)
         return of_pools[view.account_array["pool"]]
     of_replicas = np.repeat(np.arange(len(table.names), dtype=np.int32), table.replicas)
-    return of_replicas[view.account_array["replica"]]
+    return of_replicas[view.account_array["replica"] // plan.pools[0].ranks]
 
 
 def _homes(table: Regions, workload, seed: int) -> np.ndarray:
