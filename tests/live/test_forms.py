@@ -139,7 +139,7 @@ def test_log_probabilities_are_fixed(tmp_path):
     for most, choice in zip((0, 2), prompt, strict=True):
         assert choice["prompt_logprobs"][0] is None
         assert [len(table) for table in choice["prompt_logprobs"][1:]] == [max(most, 1)] * 6
-    # the second chat finds 3 blocks of its 13 tokens, the stream one of its 7; with log probabilities of the prompt
+    # the second chat finds 3 blocks of its 14 tokens, the stream one of its 7; with log probabilities of the prompt
     # none is read
     assert site.requests["cached_tokens"][:6].tolist() == [0, 0, 12, 4, 0, 0]
     assert wrong == [400, 400, 400]
