@@ -24,6 +24,7 @@ from simulator.live.clock import speed_of
 from simulator.live.exchange import CHAT, DONE, TEXT, Choice, Exchange, Head
 from simulator.live.fleet import Full
 from simulator.live.metrics import Tally, loads, page
+from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.service import Service
 from simulator.live.words import FIRST_ID, Words
 
@@ -121,8 +122,7 @@ class Server:
         body, unknown = read_body(data, kind)
         for name in unknown:
             self.ignored[name[:128] if name in self.ignored or len(self.ignored) < MOST_FIELD_NAMES else "other"] += 1
-        if body.model is not None and body.model != self.facts.model:
-            raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
+        check_model(body.model, self.facts.model, self.service.fleet.labels)
         return body
 
     async def _serve(self, request, door: int, kind: str, body, prompts: list[np.ndarray], most: int | None):
@@ -135,11 +135,12 @@ class Server:
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
         head = Head(kind, f"{'chatcmpl' if kind == CHAT else 'cmpl'}-{name}", self.facts.model)
         exchange, first = Exchange(head, body, []), self.service.fleet.count
+        names = names_of(request.headers, body.model, body.session_id, body.user)
         self.num_open[door] += 1
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
-                    self._submit(exchange, prompt, body, cap, door)
+                    self._submit(exchange, prompt, body, cap, door, names)
             return await (self._stream if body.stream else self._whole)(request, exchange, first)
         finally:
             self.num_open[door] -= 1
@@ -147,9 +148,10 @@ class Server:
                 if not choice.is_over:
                     self.service.leave(choice.row)
 
-    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int, door: int) -> None:
+    def _submit(self, exchange: Exchange, prompt: np.ndarray, body, cap: int, door: int,
+                names: dict[str, str]) -> None:
         choice = Choice(len(exchange.choices), self.answers.make(prompt, body, cap), len(prompt))
-        asked = choice.answer.request._replace(door=door)
+        asked = choice.answer.request._replace(door=door, labels=names)
         try:
             choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
         except Full:
@@ -207,10 +209,11 @@ class Server:
     # ---- the other routes
 
     async def _models(self, request, door: int) -> web.Response:
+        names = [self.facts.model, *adapters_of(self.service.fleet.labels)]
         return _json({"object": "list", "data": [{
-            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": "vllm",
-            "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
-            "permission": []}]})
+            "id": name, "object": "model", "created": self._began_s, "owned_by": "vllm", "root": name,
+            "parent": None if name == self.facts.model else self.facts.model,
+            "max_model_len": self.service.fleet.max_model_len, "permission": []} for name in names]})
 
     async def _health(self, request, door: int) -> web.Response:
         return web.Response(status=503 if self.is_closing or self.service.fleet.is_stopped else 200)

@@ -275,6 +275,35 @@ def test_a_port_for_each_replica(tmp_path):
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 
+def test_names_of_requests(tmp_path):
+    headers = {"x-gateway-inference-fairness-id": "team", "X-Session-ID": "talk",
+               "x-llm-d-inference-objective": "batch"}
+
+    async def scenario(client, admin):
+        for change in ({"model": "french"}, {"user": "me", "session_id": "s2"}):
+            async with client.post(COMPLETIONS, json=HELLO | change, headers=headers if "user" not in change else {}):
+                pass
+        async with client.get("/v1/models") as answer:
+            return [(each["id"], each["parent"]) for each in (await answer.json())["data"]]
+
+    site = Site(tmp_path, overrides=["engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,"
+                                     "h2d_gb_per_s=25.0}", 'workload.adapters={names=["french"]}'])
+    assert site.talk(scenario) == [("served", None), ("french", "served")]
+    served = site.session.fleet.served()
+    assert (served.labels["tenant"], served.labels["session"]) == (["team", "me"], ["talk", "s2"])
+    assert [served.labels["slo_class"][code] for code in served.demands["slo_class"].tolist()[:1]] == ["batch"]
+    assert served.demands["adapter"].tolist() == [0, -1]
+
+
+def test_a_gateway_that_admits_no_more(tmp_path):
+    async def scenario(client, admin):
+        async with client.post(COMPLETIONS, json=HELLO) as answer:
+            return answer.status, answer.headers["Retry-After"], (await answer.json())["error"]["type"]
+
+    bucket = 'cluster.admission={policy="token_bucket",capacity_tokens=3,refill_tokens_per_s=1.0}'
+    assert Site(tmp_path, overrides=[bucket]).talk(scenario) == (429, "1", "Too Many Requests")
+
+
 def test_an_engine_that_fails(tmp_path):
     async def scenario(client, admin):
         def fail(until_ns):

@@ -52,9 +52,13 @@ def fleet_of(folder, overrides=(), most_requests=64, text=EXPERIMENT):
 
 
 class Session:
-    """Drawn clients: some prompts are new, some repeat others, some go on from an answer; some clients leave early."""
+    """Drawn clients: some prompts are new, some repeat others, some go on from an answer; some clients leave early.
 
-    def __init__(self, fleet, seed, count=40, mean_gap_ns=20_000_000):
+    labels : names to draw from, by column.
+    """
+
+    def __init__(self, fleet, seed, count=40, mean_gap_ns=20_000_000, labels=()):
+        self.labels = dict(labels)
         self.fleet, self.draw, self.count, self.gap_ns = fleet, np.random.default_rng(seed), count, mean_gap_ns
         self.texts, self.known, self.messages, self.now_ns = Texts(), [], {}, 0
 
@@ -90,8 +94,10 @@ class Session:
         row = self.fleet.count
         segments = self.texts.add(row, prompt, answer)
         self.known.append(np.concatenate([prompt, answer]))
-        assert self.fleet.submit(LiveRequest(len(prompt), len(answer) + int(self.draw.integers(0, 5)), len(answer),
-                                             segments, int(self.draw.integers(0, 3))), self.now_ns) == row
+        labels = {column: str(self.draw.choice(names)) for column, names in self.labels.items()}
+        request = LiveRequest(len(prompt), len(answer) + int(self.draw.integers(0, 5)), len(answer), segments,
+                              int(self.draw.integers(0, 3)), labels=labels)
+        assert self.fleet.submit(request, self.now_ns) == row
 
     def prompt(self):
         new = self.draw.integers(0, 3, self.draw.integers(1, 60)).astype(np.int32)
