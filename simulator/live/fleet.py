@@ -11,6 +11,7 @@ from simulator.assembly.assemble import Prepared, build
 from simulator.domain import records
 from simulator.engine.hand_over.journeys import with_prefill_times
 from simulator.engine.sources.fed import Fed
+from simulator.live.actions import Actions, LosesLinks, with_upkeep
 from simulator.live.labels import COLUMNS, labels_of
 from simulator.live.supported import acts_live
 from simulator.workload.base import Workload
@@ -83,9 +84,13 @@ class LiveFleet:
         self._open: set[int] = set()
         self._news: list[Message] = []
         self._sequence = 0
-        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=tuple(
-            part for part in prepared.parts if acts_live(type(part))))
+        prepared, why_not = with_upkeep(prepared)
+        parts = [part for part in prepared.parts if acts_live(type(part))]
+        if not why_not:
+            parts.append(LosesLinks(prepared.experiment))
+        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=tuple(parts))
         self.cluster = build(prepared, self, source=Fed)
+        self.actions = Actions(prepared.experiment, self.cluster, self._free_instant, why_not)
         self._recorder, self._legs = self.cluster.fleet.recorder, self.cluster.fleet.workload
         self._leaves_a_token = self._legs.num_prefill_legs > 0 and bool(
             self._legs.requests["prompt_tokens"][most_requests] < BLANK_PROMPT_TOKENS)

@@ -20,7 +20,6 @@ from simulator.live.bodies import (
     chat_text,
     read_body,
 )
-from simulator.live.clock import speed_of
 from simulator.live.exchange import CHAT, DONE, TEXT, Choice, Exchange, Head
 from simulator.live.fleet import Full
 from simulator.live.metrics import Tally, loads, page
@@ -247,40 +246,6 @@ class Server:
         text = page(self.service, self.tally, self.facts.model, self.ignored, only)
         self.metrics_ns += time.thread_time_ns() - began_ns
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-
-class Admin:
-    """The clock's switches, on a port of their own."""
-
-    def __init__(self, service: Service):
-        self._service = service
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request."""
-        if (request.method, request.path) == ("GET", "/admin/status"):
-            return _json(self._status())
-        action = {"/admin/pause": self._service.pause, "/admin/resume": self._service.resume,
-                  "/admin/speed": None}.get(request.path, "unknown")
-        if action == "unknown" or request.method != "POST":
-            return web.Response(status=404, body=Refused(404, "Not Found", "NotFoundError").body(), headers=JSON)
-        if action is not None:
-            action()
-        elif (fault := self._set_speed(await request.read())) is not None:
-            return web.Response(status=400, body=Refused(400, fault, param="speed").body(), headers=JSON)
-        return _json(self._status())
-
-    def _set_speed(self, data: bytes) -> str | None:
-        try:
-            self._service.change_speed(speed_of(msgspec.json.decode(data, type=dict)["speed"]))
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return 'expected {"speed": S}, S from 0.01 to 10000, or "fast"'
-        return None
-
-    def _status(self) -> dict:
-        service = self._service
-        return {"speed": service.clock.speed, "paused": service.clock.is_paused,
-                "simulated_ns": service.clock.now_ns(), "requests": service.fleet.count,
-                "open": service.fleet.num_open, "kept_up": service.lag.kept_up}
 
 
 def _json(value: Any) -> web.Response:

@@ -50,6 +50,14 @@ FEATURES = {
     "adapters": (["engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,h2d_gb_per_s=25.0}",
                   'workload.adapters={names=["l1","l2","l3"]}'], None),
 }
+SCHEDULE = ('autoscaling={policy="schedule",max_replicas=4,provisioning_delay={mean_s=0.02},'
+            'loading_delay={mean_s=0.01,law="exponential"},actuation_delay={mean_s=0.005}}')
+ACTED = {
+    "schedule": [SCHEDULE, "cluster.routing.policy=least_loaded"],
+    "roles": [*ROLES, SCHEDULE, "cluster.health={detection_delay_s=0.02}"],
+    "ranks": ["topology.data_parallel=2", "latency.host.queue_base_us=1500.0"],
+    "failures": [STOPS, SCHEDULE],
+}
 NAMES = {"tenant": ["", "a", "b", "c"], "session": ["x", "y", ""], "slo_class": ["bronze", "gold", "unknown"],
          "adapter": ["l3", "l1", ""]}
 
@@ -80,15 +88,26 @@ def test_features_are_repeated(tmp_path, feature):
         assert shows_in in served.requests["status"]
 
 
-def _replayed(folder, overrides, seed, labels=()):
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("way", ACTED)
+def test_actions_of_an_admin_are_repeated(tmp_path, way, seed):
+    _, session, _ = _replayed(tmp_path, ACTED[way], seed, has_admin=True)
+    verbs = {action.verb for action in session.fleet.actions.taken}
+    assert len(verbs) >= 3
+    assert (tmp_path / "session/actions.csv").read_text().count("\n") == len(session.fleet.actions.taken) + 1
+    assert (np.diff([action.time_ns for action in session.fleet.actions.taken]) > 0).all()
+
+
+def _replayed(folder, overrides, seed, labels=(), has_admin=False):
     """Return an experiment, a session of it, and the run of the record, which does not differ."""
     experiment, fleet = fleet_of(folder, overrides)
-    session = Session(fleet, seed, labels=labels).play()
+    session = Session(fleet, seed, labels=labels, has_admin=has_admin).play()
     served = fleet.served()
     assert fleet.num_open == 0
     assert len(served) >= 40
 
-    result = simulator.run(write_session(experiment, served, folder / "session"))
+    recorded = fleet.actions.recorded(experiment)
+    result = simulator.run(write_session(recorded, served, folder / "session", fleet.actions.taken))
 
     assert differing_rows(served, result.requests) == []
     _assert_equal_messages(session.messages, result, served)
