@@ -25,6 +25,7 @@ from simulator.errors import InputErrors
 from simulator.routing.llumnix.composition import USUAL
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
+from simulator.scaling.schedule import Schedule
 from support.pairs import Listening
 
 LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lanes": 2, "assign": "dynamic"},
@@ -316,6 +317,10 @@ def settle_scaling(table):
     if scaling.get("shared_budget"):                                # its bounds in order, and never beside the other
         scaling["shared_budget"] = {"max_gpus": 64, "intent_ttl_s": 9.0}
         scaling.pop("zero", None)
+    if scaling.get("policy") == "schedule":
+        scaling["changes"] = [{"at_s": 0.5, "replicas": 2}, {"at_s": 0.7, "remove": 0}]     # of replicas that are there
+        for key in Schedule.unread:
+            scaling.pop(key, None)
     if scaling.get("policy") == "mix":
         scaling |= MIX                                              # lengths in order, a rate for each pair of them
 
