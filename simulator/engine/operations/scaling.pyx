@@ -171,7 +171,7 @@ cdef class Scaling:
         self._agenda.tick(now_ns + self._interval_ns, SCALE, self._decide)
 
     def _granted(self, group, due, now_ns):
-        """Return (group, changes) of all groups with changes that are granted; `due` : changes that a group asks for."""
+        """Return (group, changes) of all groups with granted changes; `due` : changes that a group asks for."""
         if self._mediator is None:
             return [(group, due)]
         there = {pool: sum(place.stage not in (OFF, DRAINING) for place in places)
