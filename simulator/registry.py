@@ -109,6 +109,7 @@ KINDS = {
         "queueing": "simulator.scaling.queueing:Queueing",
         "saturation_v1": "simulator.scaling.saturation_v1:SaturationV1",
         "saturation_v2": "simulator.scaling.saturation_v2:SaturationV2",
+        "schedule": "simulator.scaling.schedule:Schedule",
         "slo_attainment": "simulator.scaling.slo_attainment:SloAttainment",
         "utilisation": "simulator.scaling.utilisation:Utilisation",
     }, "simulator.scaling.base:Autoscaler"),

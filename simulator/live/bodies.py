@@ -110,6 +110,8 @@ class Body(msgspec.Struct, kw_only=True):
     stream_interval: Positive | None = None
     priority: Annotated[int, Meta(ge=-2**31, le=2**31 - 1)] | None = 0
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    session_id: str | None = None
+    user: str | None = None
     request_id: str | None = None
     return_token_ids: bool | None = False
     temperature: Annotated[float, Meta(ge=0)] | None = None

@@ -15,6 +15,7 @@ encode = msgspec.json.encode
 CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
 PREFIXES = {CHAT: "chatcmpl-", TEXT: "cmpl-", GENERATE: ""}      # of the ids of answers
 DONE = b"data: [DONE]\n\n"
+BACK_OFF = ("admission", "queue_full", "shed", "expired", "recalled")       # causes at the gateway, answered by 429
 
 
 class Head(NamedTuple):
@@ -37,7 +38,8 @@ class Choice:
     """One of the answers of an exchange.
 
     sent : characters that the client has. made : tokens that are due. is_over : it has ended. failed : with this status
-    instead of its last token, records.REJECTED, ...; None: it has not. prompt_logprobs : of its prompt, if asked for.
+    instead of its last token, records.REJECTED, ...; None: it has not. cause : of records.CAUSE_NAMES.
+    prompt_logprobs : of its prompt, if asked for.
     """
 
     def __init__(self, index: int, answer: Answer, prompt_tokens: int,
@@ -49,6 +51,7 @@ class Choice:
         self.made = self.written = self.sent = 0
         self.is_over = self.is_written = False
         self.failed: int | None = None
+        self.cause = ""
         self._text = ""
 
     def take(self, tokens: int) -> None:
@@ -92,7 +95,7 @@ class Exchange:
                     choice.cached_tokens = cached_tokens(message.row)
                 choice.take(message.tokens)
             else:
-                choice.is_over = True
+                choice.is_over, choice.cause = True, message.cause
                 choice.failed = message.status if choice.made < len(choice.answer.pieces) else None
             if self.due_ns is None:
                 self.due_ns = due_ns
@@ -106,10 +109,16 @@ class Exchange:
 
     def failure(self) -> Refused | None:
         """Return the error of an answer that ended early; None: there is none."""
-        statuses = [choice.failed for choice in self.choices if choice.failed is not None]
-        if not statuses:
+        failed = [choice for choice in self.choices if choice.failed is not None]
+        if not failed:
             return None
-        if records.REJECTED in statuses:        # by the limits of the replica's API server
+        causes = [choice.cause for choice in failed if choice.failed in (records.REJECTED, records.DROPPED)]
+        if back_off := next((cause for cause in causes if cause in BACK_OFF), None):
+            return Refused(429, "The gateway has as many requests as it admits.", "Too Many Requests",
+                           headers={"x-llm-d-request-dropped-reason": back_off, "Retry-After": "1"})
+        if "no_replica" in causes:
+            return Refused(503, "No replica is there to serve the request.", "Service Unavailable")
+        if any(choice.failed == records.REJECTED for choice in failed):     # by the limits of the replica's API server
             return Refused(503, "The server has as many requests in its queue as its limits allow.",
                            "Service Unavailable")
         return Refused(500, "EngineCore encountered an issue.", "InternalServerError")

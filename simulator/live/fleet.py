@@ -1,6 +1,7 @@
 """The cluster of an experiment, with requests that come while it runs: it has a clock, but does not wait for it."""
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -8,10 +9,14 @@ import numpy as np
 
 from simulator.assembly.assemble import Prepared, build
 from simulator.domain import records
+from simulator.engine.hand_over.journeys import with_prefill_times
 from simulator.engine.sources.fed import Fed
+from simulator.live.actions import Actions, LosesLinks, with_upkeep
+from simulator.live.labels import COLUMNS, labels_of
+from simulator.live.supported import acts_live
 from simulator.workload.base import Workload
 
-LIVE_KEYS = {"autoscaling"}     # of parts that act while the cluster runs, not on its results alone
+BLANK_PROMPT_TOKENS = 2         # of requests while the cluster is built
 SEGMENTS_EACH = 16              # room for so many pieces of prompts a request, on average
 
 
@@ -20,6 +25,7 @@ class LiveRequest(NamedTuple):
 
     segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
     door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
+    labels : names of its tenant, session, slo_class and adapter, by column; "": none.
     max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
     """
 
@@ -29,13 +35,15 @@ class LiveRequest(NamedTuple):
     segments: Sequence[tuple[int, int]] | None = None
     priority: int = 0
     door: int = -1
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 class Message(NamedTuple):
     """News for a client; in order of the time at which it is due.
 
     sequence : of the news, in order of their discovery. tokens : of the answer; 0: the request has ended.
-    status : with which it ended, records.COMPLETED, ...; records.RUNNING: it goes on.
+    status : with which it ended, records.COMPLETED, ...; records.RUNNING: it goes on. cause : why it was refused, of
+    records.CAUSE_NAMES; "": it was not, or the fleet keeps no causes.
     """
 
     time_ns: int
@@ -43,6 +51,7 @@ class Message(NamedTuple):
     row: int
     tokens: int
     status: int
+    cause: str = ""
 
 
 class Full(Exception):
@@ -63,9 +72,10 @@ class LiveFleet:
     """
 
     def __init__(self, prepared: Prepared, most_requests: int, doors: Sequence[str] = ()):
+        self.labels = labels_of(prepared.experiment, prepared.workload, most_requests)
         self.workload = _blank(most_requests)
-        if doors:
-            self.workload.labels = {"model": list(doors)}
+        self.workload.labels = self.labels.names | ({"model": list(doors)} if doors else {})
+        self.labels.declare(self.workload.demands)
         self.count = 0                          # requests so far
         self.reached_ns = -1                    # all that happens up to this instant has been simulated
         self.is_stopped = False                 # the engine cannot go on
@@ -74,10 +84,16 @@ class LiveFleet:
         self._open: set[int] = set()
         self._news: list[Message] = []
         self._sequence = 0
-        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=tuple(
-            part for part in prepared.parts if not LIVE_KEYS.isdisjoint(part.keys)))
+        prepared, why_not = with_upkeep(prepared)
+        parts = [part for part in prepared.parts if acts_live(type(part))]
+        if not why_not:
+            parts.append(LosesLinks(prepared.experiment))
+        prepared = msgspec.structs.replace(prepared, workload=self.workload, parts=tuple(parts))
         self.cluster = build(prepared, self, source=Fed)
-        self._recorder = self.cluster.fleet.recorder
+        self.actions = Actions(prepared.experiment, self.cluster, self._free_instant, why_not)
+        self._recorder, self._legs = self.cluster.fleet.recorder, self.cluster.fleet.workload
+        self._leaves_a_token = self._legs.num_prefill_legs > 0 and bool(
+            self._legs.requests["prompt_tokens"][most_requests] < BLANK_PROMPT_TOKENS)
         self.workload.demands["deadline_ns"] = records.NEVER_NS
         self.workload.demands["num_segments"] = 0
         self._pools = prepared.pools
@@ -116,7 +132,11 @@ class LiveFleet:
         shown["arrival_ns"], shown["prompt_tokens"] = self._free_instant(now_ns), request.prompt_tokens
         declared["max_tokens"], declared["priority"] = request.max_tokens, request.priority
         declared["model"] = request.door
+        for column, code in self.labels.codes(request.labels).items():
+            declared[column] = code
         self.workload.outcomes["output_tokens"][row] = request.output_tokens
+        if self._legs.num_prefill_legs:
+            self._put_prefill_leg(row)
         for pool, delivery in zip(self._pools, self._deliveries, strict=True):
             delivery.expect(row, self._target(pool, request))
         self.cluster.source.give()
@@ -183,6 +203,11 @@ class LiveFleet:
         """Return the requests so far, with their results."""
         made = self.workload.first(self.count)
         made.segments = self.workload.segments[:self._num_segments].copy()
+        made.labels = made.labels | self.labels.used()
+        transfers = self.cluster.fleet.shared.transfers
+        if transfers is not None:
+            legs = self._legs.requests[len(self.workload):]
+            with_prefill_times(made.requests, legs[:self.count], transfers[:self.count])
         return made
 
     # ---- private
@@ -197,6 +222,15 @@ class LiveFleet:
         if segments:
             self.workload.segments[first:first + len(segments)] = segments
             self._num_segments += len(segments)
+
+    def _put_prefill_leg(self, row: int) -> None:
+        """Write the row of a request's prefill leg, as `hand_over.build.with_prefill_legs` does before a run."""
+        leg, first = self._legs.num_prefill_legs + row, self.workload.requests[row]
+        shown, declared = self._legs.requests[leg], self._legs.demands[leg]
+        shown["arrival_ns"] = first["arrival_ns"]
+        shown["prompt_tokens"] = first["prompt_tokens"] - (self._leaves_a_token and first["prompt_tokens"] > 1)
+        for name in ("priority", "model", "segments_begin", "num_segments", *COLUMNS):
+            declared[name] = self.workload.demands[name][row]
 
     def _room(self, pool, prompt_tokens: int) -> int:
         """Return the longest answer of a pool to a prompt, as the engine's Delivery computes it."""
@@ -214,11 +248,15 @@ class LiveFleet:
             self._open.discard(row)
             is_complete = request["status"] == records.COMPLETED
             time_ns = int(request["completed_ns"]) if is_complete else self.reached_ns
-            self._announce(time_ns, row, 0, int(request["status"]))
+            self._announce(time_ns, row, 0, int(request["status"]), self._cause(row))
 
-    def _announce(self, time_ns: int, row: int, tokens: int, status: int) -> None:
+    def _cause(self, row: int) -> str:
+        journeys = self.cluster.fleet.shared.journeys
+        return "" if journeys is None else records.CAUSE_NAMES[journeys["cause"][row]]
+
+    def _announce(self, time_ns: int, row: int, tokens: int, status: int, cause: str = "") -> None:
         self._sequence += 1
-        heappush(self._news, Message(time_ns, self._sequence, row, tokens, status))
+        heappush(self._news, Message(time_ns, self._sequence, row, tokens, status, cause))
 
 
 def _firsts(pools) -> list[int]:
@@ -235,7 +273,7 @@ def _blank(count: int) -> Workload:
     requests, demands = np.zeros(count, records.REQUEST), np.zeros(count, records.DEMAND)
     for time in ("enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns"):
         requests[time] = records.NEVER_NS
-    requests["replica"], requests["prompt_tokens"] = -1, 1
+    requests["replica"], requests["prompt_tokens"] = -1, BLANK_PROMPT_TOKENS
     demands["due_ns"] = demands["expected_tokens"] = -1
     for label in ("slo_class", "tenant", "session", "model", "adapter", "grammar"):
         demands[label] = -1
@@ -243,7 +281,8 @@ def _blank(count: int) -> Workload:
     demands["max_tokens"] = demands["num_segments"] = 1
     demands["segments_begin"] = demands["tie_rank"] = rows
     segments = np.zeros(count * SEGMENTS_EACH, records.SEGMENT)
-    segments["stream"][:count], segments["num_tokens"][:count] = records.own_stream((rows + 1) % count), 1
+    segments["stream"][:count] = records.own_stream((rows + 1) % count)
+    segments["num_tokens"][:count] = BLANK_PROMPT_TOKENS
     outcomes = np.ones(count, records.OUTCOME)
     return Workload(requests=requests, demands=demands, outcomes=outcomes, segments=segments, request_ids=rows,
                     prompts_use_outputs=True)

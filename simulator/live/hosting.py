@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from simulator.live.admin import Admin
 from simulator.live.alarm import Alarm
-from simulator.live.server import Admin, Server, listen
+from simulator.live.server import Server, listen
 from simulator.live.service import Service
 from simulator.live.settings import LOOPBACK, Settings
 

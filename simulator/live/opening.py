@@ -98,7 +98,7 @@ class Session:
         yield (f"serving {self.server.facts.model} by {places} simulated replica{'s' * (places > 1)} at "
                f"http://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
         if admin_port is not None:
-            yield f"switches of the clock at http://127.0.0.1:{admin_port}/admin"
+            yield f"admin at http://127.0.0.1:{admin_port}/admin"
         if clock.is_fast:
             yield "speed fast: time jumps to what is due next; waits of clients take no simulated time"
         elif clock.speed != 1:
@@ -112,7 +112,8 @@ class Session:
         """
         served = self.fleet.served()
         with staged(out, overwrite, CONTENTS) as folder:
-            file = write_session(self.experiment, served, folder / "session")
+            actions = self.fleet.actions
+            file = write_session(actions.recorded(self.experiment), served, folder / "session", actions.taken)
             differing = []
             if len(served):
                 result = run_experiment(load_experiment(file), folder / "results", quiet=True)

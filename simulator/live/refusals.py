@@ -6,18 +6,20 @@ from simulator.config.experiment import Experiment, Pool
 from simulator.config.parts import keys_in
 from simulator.domain.traits import OutputKnowledge
 from simulator.errors import InputErrors, KeyFault
-from simulator.live.fleet import LIVE_KEYS, LiveFleet
+from simulator.live.fleet import LiveFleet
+from simulator.live.supported import (
+    ADMISSIONS,
+    AUTOSCALERS,
+    FILTERS,
+    LIVE_KEYS,
+    ONLY_RESULTS,
+    ORDERS,
+    ROUTERS,
+    SCHEDULERS,
+    SCORERS,
+)
 
-# Keys of parts that only add to results: the run of the recorded session has them.
-ONLY_RESULTS = ("output.replica_samples_s", "output.decisions", "prices", "power", "carbon", "electricity",
-                "pools[].cost_per_hour", "serve")
-# Policies that know of a request no more than its prompt and its priority, none of it before it comes.
-SCHEDULERS = ("faster_transformer", "orca", "sarathi", "sglang", "vllm")
-AUTOSCALERS = ("apa", "hpa", "kpa", "queue", "utilisation")
-ROUTERS = ("always_busiest", "cache_aware", "dynamo", "least_loaded", "lor", "power_of_two", "prefix_threshold",
-           "random", "round_robin", "weighted", "weighted_random")
-SCORERS = ("active-requests", "kv-utilization", "load-aware", "load-balance", "precise-prefix-cache", "prefix-affinity",
-           "queue-depth", "running-requests", "token-load")
+BY_DECLARED_NAME = ("slo_class", "model", "adapter")    # labels with names from [workload], numbered in that order
 
 
 def check(experiment: Experiment) -> None:
@@ -37,7 +39,7 @@ def check_blocks(fleet: LiveFleet) -> None:
 
 def _faults(experiment: Experiment) -> Iterator[str]:
     for key in keys_in(experiment):
-        if key not in (*ONLY_RESULTS, *LIVE_KEYS):
+        if key not in ONLY_RESULTS | LIVE_KEYS:
             yield f"{key}: serve cannot do this yet; leave it out"
     scaling = experiment.autoscaling
     if scaling is not None and scaling.policy not in AUTOSCALERS:
@@ -50,6 +52,7 @@ def _faults(experiment: Experiment) -> Iterator[str]:
     if experiment.workload.output_knowledge != OutputKnowledge():
         yield "workload.output_knowledge: no policy can know the length of an answer that nobody has asked for yet"
     yield from _front_faults(experiment)
+    yield from _failure_faults(experiment)
     pools = experiment.all_pools()
     for pool in pools:
         yield from _pool_faults(pool, f"pools.{pool.name}." if experiment.pools else "")
@@ -60,26 +63,52 @@ def _faults(experiment: Experiment) -> Iterator[str]:
 
 def _front_faults(experiment: Experiment) -> Iterator[str]:
     cluster = experiment.cluster
-    if cluster.admission.policy != "always":
-        yield _one_of("cluster.admission.policy", cluster.admission.policy, ("always",))
-    if cluster.gateway_queue is not None:
-        yield "cluster.gateway_queue: serve cannot do this yet; leave it out"
-    routing = cluster.routing
+    if cluster.admission.policy not in ADMISSIONS:
+        yield _one_of("cluster.admission.policy", cluster.admission.policy, ADMISSIONS)
+    queue = cluster.gateway_queue
+    if queue is not None and queue.order not in ORDERS:
+        yield _one_of("cluster.gateway_queue.order", queue.order, ORDERS)
+    yield from _router_faults("cluster.routing", cluster.routing)
+    if cluster.disaggregation is not None:
+        for leg in ("prefill", "decode"):
+            if getattr(cluster.disaggregation, leg) is not None:
+                yield from _router_faults(f"cluster.disaggregation.{leg}", getattr(cluster.disaggregation, leg))
+
+
+def _router_faults(key: str, routing) -> Iterator[str]:
     if routing.policy not in ROUTERS:
-        yield _one_of("cluster.routing.policy", routing.policy, ROUTERS)
-    for scorer in routing.scorers:
-        if scorer.name not in SCORERS:
-            yield _one_of("cluster.routing.scorers", scorer.name, SCORERS)
+        yield _one_of(f"{key}.policy", routing.policy, ROUTERS)
+    elif (hashed := getattr(routing.parameters, "key", None)) in BY_DECLARED_NAME:
+        yield (f'{key}.key: expected "session", "tenant" or "prompt", found "{hashed}": its names are numbered '
+               "otherwise in a run of the record")
+    for name, allowed, found in (("scorers", SCORERS, routing.scorers), ("filters", FILTERS, routing.filters)):
+        for each in found:
+            if each.name not in allowed:
+                yield _one_of(f"{key}.{name}", each.name, allowed)
 
 
 def _pool_faults(pool: Pool, prefix: str) -> Iterator[str]:
     engine, latency = pool.engine, pool.latency
     if engine.scheduler not in SCHEDULERS:
         yield _one_of(f"{prefix}engine.scheduler", engine.scheduler, SCHEDULERS)
+    speculative = getattr(engine.parameters, "speculative", None)
+    if speculative is not None and speculative.by_text:
+        yield f"{prefix}engine.speculative.by_text: serve cannot do this yet; leave it out"
     if latency.uncertainty:
         yield f"{prefix}latency.uncertainty: clients are served by one run; leave it out"
     if pool.serves is not None:
         yield f"{prefix}serves: serve has one model; leave it out"
+
+
+def _failure_faults(experiment: Experiment) -> Iterator[str]:
+    for i, failure in enumerate(experiment.failures):
+        if failure.on_failure == "restart":
+            yield (f'failures[{i}].on_failure: expected "retry", "lost" or "migrate", found "restart": tokens that a '
+                   "client has cannot be taken back")
+    for i, restart in enumerate(experiment.restarts):
+        if restart.on_stop == "restart":
+            yield (f'restarts[{i}].on_stop: expected "retry" or "lost", found "restart": tokens that a client has '
+                   "cannot be taken back")
 
 
 def _one_of(key: str, found: str, allowed: tuple[str, ...]) -> str:

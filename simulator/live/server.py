@@ -23,11 +23,11 @@ from simulator.live.bodies import (
     content_text,
     read_body,
 )
-from simulator.live.clock import speed_of
 from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.fleet import Full
 from simulator.live.metrics import Tally, add_own, loads
+from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
 from simulator.live.sglang_face import SglangFace
@@ -150,8 +150,7 @@ class Server:
         body, unknown = read_body(data, kind)
         for name in unknown:
             self.ignored[name[:128] if name in self.ignored or len(self.ignored) < MOST_FIELD_NAMES else "other"] += 1
-        if body.model is not None and body.model != self.facts.model:
-            raise Refused(404, f"The model `{body.model}` does not exist.", "NotFoundError", "model")
+        check_model(body.model, self.facts.model, self.service.fleet.labels)
         return body
 
     async def serve(self, request, door: int, kind: str, body, prompts: list[Prompt], most: int | None):
@@ -170,11 +169,12 @@ class Server:
         head = Head(kind, PREFIXES[kind] + name, self.facts.model)
         exchange = self.exchanges[kind](head, body, [], self.facts.serve.stream_interval)
         first = self.service.fleet.count
+        names = names_of(request.headers, body.model, body.session_id, body.user)
         self.num_open[door] += 1
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
-                    self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door)
+                    self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
             return await (self._stream if body.stream else self._whole)(request, exchange, first)
         finally:
             self.num_open[door] -= 1
@@ -192,11 +192,11 @@ class Server:
             raise Refused(429, f"More than {most:g} requests in a second.", "Too Many Requests",
                           headers={"Retry-After": "1"})
 
-    def _submit(self, exchange: Exchange, prompt: Prompt, answer: Answer, door: int) -> None:
+    def _submit(self, exchange: Exchange, prompt: Prompt, answer: Answer, door: int, names: dict[str, str]) -> None:
         most = exchange.body.prompt_logprobs
         choice = Choice(len(exchange.choices), answer, len(prompt.ids), None if most is None else logprobs.of_prompt(
             prompt.ids.tolist(), self.words, most))
-        asked = choice.answer.request._replace(door=door)
+        asked = choice.answer.request._replace(door=door, labels=names)
         try:
             choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
         except Full:
@@ -254,10 +254,11 @@ class Server:
     # ---- the other routes
 
     async def _models(self, request, door: int) -> web.Response:
+        names = [self.facts.model, *adapters_of(self.service.fleet.labels)]
         return _json({"object": "list", "data": [{
-            "id": self.facts.model, "object": "model", "created": self._began_s, "owned_by": self.facts.serve.like,
-            "root": self.facts.model, "parent": None, "max_model_len": self.service.fleet.max_model_len,
-            "permission": []}]})
+            "id": name, "object": "model", "created": self._began_s, "owned_by": self.facts.serve.like, "root": name,
+            "parent": None if name == self.facts.model else self.facts.model,
+            "max_model_len": self.service.fleet.max_model_len, "permission": []} for name in names]})
 
     async def _health(self, request, door: int) -> web.Response:
         return web.Response(status=503 if self.is_closing or self.service.fleet.is_stopped else 200)
@@ -298,40 +299,6 @@ class Server:
         if is_full:
             add_own(made, self.service, self.ignored)
         return made.text()
-
-
-class Admin:
-    """The clock's switches, on a port of their own."""
-
-    def __init__(self, service: Service):
-        self._service = service
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request."""
-        if (request.method, request.path) == ("GET", "/admin/status"):
-            return _json(self._status())
-        action = {"/admin/pause": self._service.pause, "/admin/resume": self._service.resume,
-                  "/admin/speed": None}.get(request.path, "unknown")
-        if action == "unknown" or request.method != "POST":
-            return web.Response(status=404, body=Refused(404, "Not Found", "NotFoundError").body(), headers=JSON)
-        if action is not None:
-            action()
-        elif (fault := self._set_speed(await request.read())) is not None:
-            return web.Response(status=400, body=Refused(400, fault, param="speed").body(), headers=JSON)
-        return _json(self._status())
-
-    def _set_speed(self, data: bytes) -> str | None:
-        try:
-            self._service.change_speed(speed_of(msgspec.json.decode(data, type=dict)["speed"]))
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return 'expected {"speed": S}, S from 0.01 to 10000, or "fast"'
-        return None
-
-    def _status(self) -> dict:
-        service = self._service
-        return {"speed": service.clock.speed, "paused": service.clock.is_paused,
-                "simulated_ns": service.clock.now_ns(), "requests": service.fleet.count,
-                "open": service.fleet.num_open, "kept_up": service.lag.kept_up}
 
 
 def _json(value: Any) -> web.Response:

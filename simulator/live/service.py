@@ -93,6 +93,16 @@ class Service:
         self.clock.change(speed)
         self.wake()
 
+    def act(self, action: Callable[..., int], *arguments, **options) -> int:
+        """Take one of the fleet's actions, once all that is due is done.
+
+        Returns its instant. Raises actions.NotPossible.
+        """
+        self.turn()
+        time_ns = action(*arguments, now_ns=self.clock.now_ns(), **options)
+        self.wake()
+        return time_ns
+
     def abort(self) -> None:
         """Let all clients leave, and the requests with them."""
         for row in self.fleet.open_rows():

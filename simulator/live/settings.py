@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 class Settings(NamedTuple):
     """Where and how long a session is served.
 
-    port, admin_port : 0: any; admin_port None: no port for the clock's switches. duration_s, idle_s : end of the
+    port, admin_port : 0: any; admin_port None: no port for an admin. duration_s, idle_s : end of the
     session, after its beginning, and after the last request has ended; None: a signal ends it. replica_ports : a port
     for each replica, in place of `port`; (): none.
     """

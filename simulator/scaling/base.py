@@ -144,6 +144,8 @@ class Autoscaler:
     needs_roles = False         # it decides on prefill and decode pools of a model together, and on no others
     note = ""                   # simplification of the policy, for `diagnosis`
     takes_whole = False         # with needs_roles: or on pools that serve whole requests
+    orders: tuple = ()          # of schedule.Change, which the engine carries out at their instants
+    unread: tuple[str, ...] = ()    # keys of [autoscaling] that have no effect with it
     why_no_roles = ""           # why it cannot decide on these pools one by one; "": it can
 
     def __init__(self, parameters):

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a port for each replica, from N on, 0: any free ones, in place of --port: clients, or a "
                              "gateway of theirs, choose the replica")
     parser.add_argument("--admin-port", type=_port, metavar="N",
-                        help="port of the clock's switches, on this machine alone: POST /admin/pause, /admin/resume, "
-                             "/admin/speed, GET /admin/status; default: none")
+                        help="port of an admin, on this machine alone: speed, failures and number of replicas; "
+                             "default: none")
     parser.add_argument("--speed", type=_speed, metavar="S",
                         help="serve.speed: simulated seconds a second, 0.01 to 10000, or fast: time jumps to the next "
                              "event; default: the file's, else 1")

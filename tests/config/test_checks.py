@@ -83,6 +83,13 @@ def test_autoscaling_has_room_for_what_there_is(load, faults, more, expected):
     assert faults(load, *more.split("\n")) == [f"--set: autoscaling.max_replicas: {expected}"]
 
 
+def test_ordered_changes_heed_no_windows(load, faults):
+    keys = "rates = {}, scale_up_stabilization_window_s = 1.0"
+    assert faults(load, f"autoscaling = {{policy = 'schedule', {keys}}}") == [
+        f'--set: autoscaling.{key}: expected none with policy = "schedule", whose changes come at instants of their own'
+        for key in ("scale_up_stabilization_window_s", "rates")]
+
+
 @pytest.mark.parametrize("pools", [
     "[{name = 'a'}, {name = 'b', replicas = 0}]", "[{name = 'a', replicas = 0, max_replicas = 1}]"])
 def test_pool_may_begin_empty(load, pools):

@@ -25,6 +25,7 @@ from simulator.errors import InputErrors
 from simulator.routing.llumnix.composition import USUAL
 from simulator.routing.llumnix.rescheduler import LlumnixReschedulerParameters
 from simulator.routing.llumnix.router import LlumnixParameters
+from simulator.scaling.schedule import Schedule
 from support.pairs import Listening
 
 LOADS = ({}, {"max_in_flight": 3, "client_delay_s": 0.5}, {"mode": "lanes", "lanes": 2, "assign": "dynamic"},
@@ -308,6 +309,10 @@ def settle_scaling(table):
         scaling.pop(key, None)
     if scaling.get("policy") in ("planner", "dynamo_planner"):
         table.pop("autoscaling")                                    # they balance pools, and most keys go with others
+    if scaling.get("policy") == "schedule":
+        scaling["changes"] = [{"at_s": 0.5, "replicas": 2}, {"at_s": 0.7, "remove": 0}]     # of replicas that are there
+        for key in Schedule.unread:
+            scaling.pop(key, None)
     if scaling.get("policy") == "mix":
         scaling |= MIX                                              # lengths in order, a rate for each pair of them
 

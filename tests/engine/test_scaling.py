@@ -4,7 +4,9 @@ import pytest
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.domain.failures import Failure, Health
+from simulator.errors import InputErrors
 from simulator.scaling.base import Autoscaler
+from simulator.scaling.schedule import Change, Schedule, ScheduleParameters
 from support import upkeep
 from support.scenario import load
 from support.upkeep import MS
@@ -45,6 +47,26 @@ def serve(requests, autoscaler, scaling=None, *, fast=True, **setup):
 
 
 STEADY = [(4 * i, 2) for i in range(30)]        # at 0, 4, ..., 116 ms
+
+
+def test_orders_are_carried_out_at_their_instants():
+    # Orders take effect after 2 ms, a start takes 7 ms; decisions each 10 ms order nothing. Removals take no delay.
+    orders = (Change(at_s=0.011, replicas=3), Change(at_s=0.051, replicas=1), Change(at_s=0.075, replicas=2),
+              Change(at_s=0.091, remove=0))
+    scaling = settings(policy="schedule", parameters=ScheduleParameters(changes=orders),
+                       actuation_delay=Delay(mean_s=0.002), loading_delay=Delay(mean_s=0.007))
+    outcome = serve(STEADY, Schedule, scaling)
+    assert outcome.changes(2)[:3] == [(13, "loading", "scaling"), (20, "up", "scaling"), (53, "draining", "scaling")]
+    assert [change for change in outcome.changes(1) if change[1] != "off"] == [
+        (13, "loading", "scaling"), (20, "up", "scaling"), (53, "draining", "scaling"),
+        (77, "loading", "scaling"), (84, "up", "scaling")]
+    assert outcome.changes(0)[0] == (91, "draining", "scaling")
+
+
+def test_a_replica_that_is_not_there_is_not_removed():
+    scaling = settings(policy="schedule", parameters=ScheduleParameters(changes=(Change(at_s=0.01, remove=3),)))
+    with pytest.raises(InputErrors, match=r"autoscaling.changes.remove: expected a replica up to 2, found 3"):
+        serve(STEADY, Schedule, scaling)
 
 
 def test_a_replica_starts_step_by_step():

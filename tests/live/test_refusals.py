@@ -8,16 +8,27 @@ from simulator.live import refusals
 from support.live_sessions import EXPERIMENT
 
 CASES = {
-    "failures": ('failures=[{kind="stop",mtbf_s=10.0,mttr_s=5.0}]', "failures: serve cannot do this yet; leave it"),
+    "failures": ('failures=[{kind="stop",mtbf_s=10.0,mttr_s=5.0,on_failure="restart"}]',
+                 'failures[0].on_failure: expected "retry", "lost" or "migrate", found "restart"'),
+    "restarts": ('restarts=[{at_s=1.0,grace_s=1.0,loading_delay={},on_stop="restart"}]',
+                 'restarts[0].on_stop: expected "retry" or "lost", found "restart"'),
+    "rescheduling": ('cluster.rescheduling={policy="rebalance"}', "cluster.rescheduling: serve cannot do this yet"),
     "autoscaling": ('autoscaling={policy="queueing",alpha=1.0,beta=1.0,gamma=1.0}',
                     "autoscaling.policy: serve takes apa, hpa, kpa, queue, "),
     "horizon": ("horizon_s=10.0", "horizon_s: expected inf, found 10: --duration ends a session"),
     "lengths": ('workload.output_knowledge={predictor="exact"} cluster.routing={policy="least_loaded",'
                 'metric="expected_tokens"}', "workload.output_knowledge: no policy can know the"),
-    "admission": ('cluster.admission={policy="token_bucket",capacity_tokens=5,refill_tokens_per_s=1.0}',
-                  'cluster.admission.policy: serve takes always, found "token_bucket"'),
-    "router": ('cluster.routing.policy="session"', 'cluster.routing.policy: serve takes always_busiest, '),
-    "scheduler": ('engine.scheduler="edf"', "engine.scheduler: serve takes faster_transformer, orca, "),
+    "admission": ('cluster.admission={policy="latency_slo"}', "cluster.admission.policy: serve takes always, "),
+    "queue": ('cluster.gateway_queue={order="edf"}', "cluster.gateway_queue.order: serve takes fifo, priority, "),
+    "router": ('cluster.routing.policy="prefix_hash"', "cluster.routing.policy: serve takes always_busiest, "),
+    "hashed": ('cluster.routing={policy="consistent_hash",key="adapter"}',
+               'cluster.routing.key: expected "session", "tenant" or "prompt", found "adapter"'),
+    "filters": ('cluster.routing={policy="weighted",scorers=[{name="queue-depth",weight=1.0}],'
+                'filters=[{name="slo-headroom-tier"}]}', "cluster.routing.filters: serve takes concurrency-detector, "),
+    "texts": ('engine.speculative={method="ngram",num_tokens=2,drafter_per_sequence_us=1.0,'
+              'acceptance={rates=[0.5,0.5]},by_text=[{label="tenant",name="a",acceptance={rates=[0.1,0.1]}}]}',
+              "engine.speculative.by_text: serve cannot do this yet"),
+    "scheduler": ('engine.scheduler="edf"', "engine.scheduler: serve takes blis, faster_transformer, orca, "),
     "model": ('pools=[{name="a",serves="x"},{name="b"}]', "pools.a.serves: serve has one model; leave it out"),
     "host": ('pools=[{name="a",latency={host={output_token_us=5.0}}},{name="b"}]',
              "pools: expected one value of latency.host.output_token_us in all"),

@@ -21,25 +21,97 @@ WAYS = {
                     "scale_down_stabilization_window_s=0.1,provisioning_delay={mean_s=0.05}}"],
     "sglang": ["engine.scheduler=sglang", "engine.num_gpu_blocks=200", "engine.block_size=1"],
 }
+ROLES = ['pools=[{name="p",replicas=1,role="prefill"},{name="d",replicas=1,role="decode"}]',
+         "kv_transfer={kv_bytes_per_token=10000,bandwidth_gb_per_s=1.0}"]
+STOPS = 'failures=[{kind="stop",mtbf_s=0.3,mttr_s=0.1}]'
+TIER = "cpu_gib=0.01,kv_bytes_per_token=10000,d2h_gb_per_s=1.0,h2d_gb_per_s=1.0"
+# Overrides of a feature -> a column of the run in which it shows, or a status.
+FEATURES = {
+    "stops": ([STOPS, "cluster.retry={}", "cluster.cooldown={}"], "retries"),
+    "losses": (['failures=[{kind="link",mtbf_s=0.3,mttr_s=0.1,which="each",on_failure="lost"}]',
+                "cluster.health={detection_delay_s=0.02}", "cluster.breaker={}"], records.DROPPED),
+    "rolling_restart": (["restarts=[{at_s=0.2,loading_delay={mean_s=0.1}}]"], None),
+    "speculation": (['engine.speculative={method="eagle",num_tokens=2,drafter_share=0.1,'
+                     "acceptance={mean_length=1.9}}"], None),
+    "host_tier": ([f"kv_tiers={{{TIER}}}", "engine.num_gpu_blocks=46"], "loaded_tokens"),
+    "shared_store": ([f'kv_tiers={{{TIER},secondary=[{{name="s",scope="cluster",capacity_gib=1.0,read_gb_per_s=1.0,'
+                      "write_gb_per_s=1.0}]}"], "loaded_tokens"),
+    "prefill_decode": (ROLES, "transfer_bytes"),
+    "prefill_decode_stops": ([*ROLES, STOPS, f"kv_tiers={{{TIER}}}"], "retries"),
+    "admission": (['cluster.admission={policy="token_bucket",capacity_tokens=200,refill_tokens_per_s=1000.0}'],
+                  records.REJECTED),
+    "queue_limits": (["engine.max_num_queued_reqs=2"], records.REJECTED),
+    "gateway_queue": (['slo.classes=[{name="gold",priority=5,ttft_ms=50.0},{name="bronze",priority=-3}]',
+                       'cluster.gateway_queue={order="slo_deadline"}'], None),
+    "filters": (['cluster.routing={policy="weighted",scorers=[{name="session-affinity",weight=1.0}],'
+                 'filters=[{name="utilization",max_active_requests=3}]}'], records.REJECTED),
+    "ranks": (["topology.data_parallel=2", STOPS], "retries"),
+    "tenants": (["engine.scheduler=vtc", 'cluster.routing={policy="consistent_hash",key="tenant"}'], None),
+    "adapters": (["engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,h2d_gb_per_s=25.0}",
+                  'workload.adapters={names=["l1","l2","l3"]}'], None),
+}
+SCHEDULE = ('autoscaling={policy="schedule",max_replicas=4,provisioning_delay={mean_s=0.02},'
+            'loading_delay={mean_s=0.01,law="exponential"},actuation_delay={mean_s=0.005}}')
+ACTED = {
+    "schedule": [SCHEDULE, "cluster.routing.policy=least_loaded"],
+    "roles": [*ROLES, SCHEDULE, "cluster.health={detection_delay_s=0.02}"],
+    "ranks": ["topology.data_parallel=2", "latency.host.queue_base_us=1500.0"],
+    "failures": [STOPS, SCHEDULE],
+}
+NAMES = {"tenant": ["", "a", "b", "c"], "session": ["x", "y", ""], "slo_class": ["bronze", "gold", "unknown"],
+         "adapter": ["l3", "l1", ""]}
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_of_the_record_gives_the_rows_that_were_served(tmp_path, way, seed):
-    experiment, fleet = fleet_of(tmp_path, WAYS[way])
-    session = Session(fleet, seed).play()
-    served = fleet.served()
-    assert fleet.num_open == 0
-    assert len(served) >= 40
-
-    result = simulator.run(write_session(experiment, served, tmp_path / "session"))
-
-    assert differing_rows(served, result.requests) == []
+    experiment, session, _ = _replayed(tmp_path, WAYS[way], seed)
+    served = session.fleet.served()
     assert set(np.unique(served.requests["status"])) == {records.COMPLETED, records.TIMED_OUT}
     assert (served.requests["replica"].max() == 2) == (way == "autoscaling")
     assert served.requests["preemptions"].any() or way != "preemptions"
     assert served.requests["cached_tokens"].any() == experiment.engine.enable_prefix_caching
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features_are_repeated(tmp_path, feature):
+    overrides, shows_in = FEATURES[feature]
+    _, session, result = _replayed(tmp_path, overrides, 1, NAMES)
+    served = session.fleet.served()
+    for column in ("tenant", "session"):        # numbered as they come, as in the run: some policies hash the numbers
+        assert (served.demands[column] == result.requests[column]).all()
+    for column in ("slo_class", "adapter"):
+        assert ((served.demands[column] >= 0) == (result.requests[column] >= 0)).all()
+    if isinstance(shows_in, str):
+        assert (result.requests[shows_in] > 0).any()
+    elif shows_in is not None:
+        assert shows_in in served.requests["status"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("way", ACTED)
+def test_actions_of_an_admin_are_repeated(tmp_path, way, seed):
+    _, session, _ = _replayed(tmp_path, ACTED[way], seed, has_admin=True)
+    verbs = {action.verb for action in session.fleet.actions.taken}
+    assert len(verbs) >= 3
+    assert (tmp_path / "session/actions.csv").read_text().count("\n") == len(session.fleet.actions.taken) + 1
+    assert (np.diff([action.time_ns for action in session.fleet.actions.taken]) > 0).all()
+
+
+def _replayed(folder, overrides, seed, labels=(), has_admin=False):
+    """Return an experiment, a session of it, and the run of the record, which does not differ."""
+    experiment, fleet = fleet_of(folder, overrides)
+    session = Session(fleet, seed, labels=labels, has_admin=has_admin).play()
+    served = fleet.served()
+    assert fleet.num_open == 0
+    assert len(served) >= 40
+
+    recorded = fleet.actions.recorded(experiment)
+    result = simulator.run(write_session(recorded, served, folder / "session", fleet.actions.taken))
+
+    assert differing_rows(served, result.requests) == []
     _assert_equal_messages(session.messages, result, served)
+    return experiment, session, result
 
 
 def _assert_equal_messages(messages, result, served):

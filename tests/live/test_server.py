@@ -219,6 +219,35 @@ def test_a_port_for_each_replica(tmp_path):
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 
+def test_names_of_requests(tmp_path):
+    headers = {"x-gateway-inference-fairness-id": "team", "X-Session-ID": "talk",
+               "x-llm-d-inference-objective": "batch"}
+
+    async def scenario(client, admin):
+        for change in ({"model": "french"}, {"user": "me", "session_id": "s2"}):
+            async with client.post(COMPLETIONS, json=HELLO | change, headers=headers if "user" not in change else {}):
+                pass
+        async with client.get("/v1/models") as answer:
+            return [(each["id"], each["parent"]) for each in (await answer.json())["data"]]
+
+    site = Site(tmp_path, overrides=["engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,"
+                                     "h2d_gb_per_s=25.0}", 'workload.adapters={names=["french"]}'])
+    assert site.talk(scenario) == [("served", None), ("french", "served")]
+    served = site.session.fleet.served()
+    assert (served.labels["tenant"], served.labels["session"]) == (["team", "me"], ["talk", "s2"])
+    assert [served.labels["slo_class"][code] for code in served.demands["slo_class"].tolist()[:1]] == ["batch"]
+    assert served.demands["adapter"].tolist() == [0, -1]
+
+
+def test_a_gateway_that_admits_no_more(tmp_path):
+    async def scenario(client, admin):
+        async with client.post(COMPLETIONS, json=HELLO) as answer:
+            return answer.status, answer.headers["Retry-After"], (await answer.json())["error"]["type"]
+
+    bucket = 'cluster.admission={policy="token_bucket",capacity_tokens=3,refill_tokens_per_s=1.0}'
+    assert Site(tmp_path, overrides=[bucket]).talk(scenario) == (429, "1", "Too Many Requests")
+
+
 def test_an_engine_that_fails(tmp_path):
     async def scenario(client, admin):
         def fail(until_ns):
@@ -252,6 +281,39 @@ def test_the_switches_of_the_clock(tmp_path):
     assert faults == [400] * 4
     assert faster["speed"] == 1000
     assert (status, other) == (200, 404)
+
+
+def test_an_admin_of_replicas(tmp_path):
+    async def scenario(client, admin):
+        async def act(verb, method="post", **body):
+            async with getattr(admin, method)(f"/admin/{verb}", json=body) as answer:
+                return answer.status, await answer.json()
+        paths = (await act("kill", replica=5), await act("kill", replica="x"), await act("restore", replica=0),
+                 await act("slow", replica=1, factor=3.0, for_s=0.01), await act("kill", replica=0),
+                 await act("kill", replica=0), await act("scale", "put", replicas=4), await act("add", pool="none"))
+        lost = (await post(client, COMPLETIONS, HELLO))[0]
+        await act("drain", replica=0)
+        await act("restore", replica=0)
+        return paths, lost, (await post(client, COMPLETIONS, HELLO))[0], (await act("status", "get"))[1]
+
+    site = Site(tmp_path, speed=1000, overrides=['autoscaling={policy="schedule",max_replicas=4}'])
+    paths, lost, status, state = site.talk(scenario)
+    assert [code for code, _ in paths] == [409, 400, 409, 200, 200, 409, 200, 409]
+    assert "expected a replica from 0 to 3, found 5" in paths[0][1]["error"]["message"]
+    assert paths[5][1]["error"]["message"] == "replica 0 is down already"
+    assert paths[4][1]["last_action"]["on_failure"] == "lost"
+    assert (lost, status) == (200, 200)         # by the other replicas
+    assert state["replicas"].count("up") >= 3
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_replicas_that_cannot_change(tmp_path):
+    async def scenario(client, admin):
+        async with admin.put("/admin/scale", json={"replicas": 3}) as answer:
+            return (await answer.json())["error"]["message"]
+
+    assert Site(tmp_path).talk(scenario).startswith(
+        'the number of replicas changes by [autoscaling] policy = "schedule" alone, found no [autoscaling]')
 
 
 def test_the_command_ends_with_a_signal_and_writes_the_session(tmp_path):

@@ -263,6 +263,7 @@ SCHEDULERS = {
 
 GROWS = {key: value for key, value in SCALES.items()
          if key not in ("autoscaling__policy", "autoscaling__target_waiting")}
+ORDERED = {key: value for key, value in GROWS.items() if key != "autoscaling__interval_s"}
 AT_ONCE = {"autoscaling__scale_down_stabilization_window_s": 0.0}
 CONCURRENT = GROWS | {"autoscaling__interval_s": 0.02, "topology__replicas": 1, "autoscaling__target_concurrency": 6.0,
                       "autoscaling__stable_window_s": 0.2}
@@ -410,6 +411,13 @@ FRONT = {
         "max_scale_down_rate": acts(1.1, 9.0, **CONCURRENT | {
             "topology__replicas": 3, "autoscaling__target_concurrency": 1e6})}),
     **of("autoscaler:queue", {"target_waiting": acts(1.0, 3.0, **GROWS), "tolerance": acts(0.0, 0.9, **GROWS)}),
+    **of("autoscaler:schedule", {
+        "changes": acts([{"at_s": 0.05, "replicas": 1}], [{"at_s": 0.05, "replicas": 3}], **ORDERED),
+        "changes[].at_s": acts(0.05, 0.2, **ORDERED, autoscaling__changes=[{"replicas": 6}]),
+        "changes[].pool": refuses("none", 'there is no pool "none"', **ORDERED,
+                                  autoscaling__changes=[{"at_s": 0.05, "replicas": 3}]),
+        "changes[].replicas": acts(1, 3, **ORDERED, autoscaling__changes=[{"at_s": 0.05}]),
+        "changes[].remove": acts(0, 1, **ORDERED, autoscaling__changes=[{"at_s": 0.1}])}),
     **of("autoscaler:slo_attainment", {
         **{name: acts(1.0, 10_000.0, **GROWS) for name in ("ttft_ms", "tpot_ms", "e2el_ms")},
         "target": acts(0.01, 0.98, autoscaling__ttft_ms=50.0, **GROWS), "comfortable": acts(

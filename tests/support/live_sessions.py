@@ -1,9 +1,12 @@
 """Sessions of drawn requests, given to a LiveFleet by a clock that no one waits for."""
+from contextlib import suppress
+
 import numpy as np
 
 from simulator.assembly.assemble import prepare
 from simulator.config.load import load_experiment
 from simulator.live import refusals
+from simulator.live.actions import KINDS, NotPossible
 from simulator.live.fleet import LiveFleet, LiveRequest
 from simulator.live.prompts import Texts
 
@@ -52,9 +55,13 @@ def fleet_of(folder, overrides=(), most_requests=64, text=EXPERIMENT):
 
 
 class Session:
-    """Drawn clients: some prompts are new, some repeat others, some go on from an answer; some clients leave early."""
+    """Drawn clients: some prompts are new, some repeat others, some go on from an answer; some clients leave early.
 
-    def __init__(self, fleet, seed, count=40, mean_gap_ns=20_000_000):
+    labels : names to draw from, by column. has_admin : an admin takes drawn actions.
+    """
+
+    def __init__(self, fleet, seed, count=40, mean_gap_ns=20_000_000, labels=(), has_admin=False):
+        self.labels, self.has_admin = dict(labels), has_admin
         self.fleet, self.draw, self.count, self.gap_ns = fleet, np.random.default_rng(seed), count, mean_gap_ns
         self.texts, self.known, self.messages, self.now_ns = Texts(), [], {}, 0
 
@@ -64,13 +71,32 @@ class Session:
             self.wait(self.now_ns + int(self.draw.exponential(self.gap_ns)))
             for _ in range(self.draw.integers(1, 3) if self.fleet.count + 2 < self.count else 1):
                 self.send()
-            if self.draw.random() < 0.25:
+            if self.has_admin:
+                self.act()
+            if self.draw.random() < 0.25 and self.fleet.num_open:
                 rows = self.fleet.open_rows()
                 self.fleet.cancel(int(self.draw.choice(rows)), self.now_ns)
             if self.fleet.count >= self.count:
                 break
+        for replica in range(4) if self.has_admin else ():      # requests may wait for a replica
+            with suppress(NotPossible):
+                self.fleet.actions.restore(replica, self.now_ns)
         self.wait(None)
         return self
+
+    def act(self):
+        """Let the admin try some action."""
+        actions, replica, pool = self.fleet.actions, int(self.draw.integers(4)), None
+        verb = str(self.draw.choice(["kill", "partition", "slow", "restore", "drain", "scale", "add"]))
+        with suppress(NotPossible):
+            if verb in KINDS:
+                for_s = None if self.draw.random() < 0.5 else float(self.draw.uniform(0.01, 0.2))
+                on_failure = str(self.draw.choice(["retry", "lost"]))
+                actions.fail(verb, replica, self.now_ns, on_failure=on_failure, factor=3.5, for_s=for_s)
+            elif verb in ("restore", "drain"):
+                getattr(actions, verb)(replica, self.now_ns)
+            else:
+                getattr(actions, verb)(pool, int(self.draw.integers(1, 4)), self.now_ns)
 
     def wait(self, until_ns):
         """Let time pass; None: until nothing is left to do."""
@@ -90,8 +116,10 @@ class Session:
         row = self.fleet.count
         segments = self.texts.add(row, prompt, answer)
         self.known.append(np.concatenate([prompt, answer]))
-        assert self.fleet.submit(LiveRequest(len(prompt), len(answer) + int(self.draw.integers(0, 5)), len(answer),
-                                             segments, int(self.draw.integers(0, 3))), self.now_ns) == row
+        labels = {column: str(self.draw.choice(names)) for column, names in self.labels.items()}
+        request = LiveRequest(len(prompt), len(answer) + int(self.draw.integers(0, 5)), len(answer), segments,
+                              int(self.draw.integers(0, 3)), labels=labels)
+        assert self.fleet.submit(request, self.now_ns) == row
 
     def prompt(self):
         new = self.draw.integers(0, 3, self.draw.integers(1, 60)).astype(np.int32)

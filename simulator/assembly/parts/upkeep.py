@@ -106,6 +106,10 @@ class Upkeep(Part):
             computing = tuple(pool for pool in pools if pool.role != "encode")
             for key, fault in policy.faults(scaling.parameters, scaling.interval_s or policy.interval_s, computing):
                 yield ("autoscaling", key), fault
+            for key in policy.unread:
+                if getattr(scaling, key) is not None:
+                    yield ("autoscaling", key), (f'expected none with policy = "{scaling.policy}", whose changes come '
+                                                 "at instants of their own")
 
     def pool(self, pool):
         """Return a pool with its max_replicas, by [autoscaling] unless given."""

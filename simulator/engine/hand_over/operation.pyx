@@ -28,7 +28,7 @@ from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
 from simulator.scheduling.base cimport Scheduler
 
-from simulator.engine.hand_over.journeys import merged_journeys
+from simulator.engine.hand_over.journeys import merged_journeys, with_prefill_times
 from simulator.engine.hand_over.plan import GRANULARITIES, ORDERS, PLACES
 from simulator.engine.output.executions import merged
 
@@ -662,18 +662,9 @@ cdef class HandOver(Operation):
     # ---- results
 
     def report(self, run):
-        """See Operation: the request table begins with the prefill leg of split requests.
-
-        Except after a failed attempt at another replica to serve the whole request.
-        """
-        requests, every, table = run.workload.requests, self._fleet.workload.requests, self.table
-        legs, split = every[len(table):], table["prefill_replica"] >= 0
-        began = split & ((requests["scheduled_ns"] < 0) | (legs["scheduled_ns"] <= requests["scheduled_ns"]))
-        for name in ("enqueued_ns", "scheduled_ns", "cached_tokens"):
-            requests[name][began] = legs[name][began]
-        requests["preemptions"] += legs["preemptions"]
-        at_prefill = split & (requests["replica"] < 0)
-        requests["replica"][at_prefill] = table["prefill_replica"][at_prefill]
+        """See Operation: the request table begins with the prefill leg of split requests."""
+        table = self.table
+        with_prefill_times(run.workload.requests, self._fleet.workload.requests[len(table):], table)
         run.transfers = table
         run.transfer_counts = {"count": self.moved, "bytes": self.num_bytes, "failed": self.failed,
                                "cancelled": self.cancelled, "expired": self.expired,

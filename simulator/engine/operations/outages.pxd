@@ -17,6 +17,8 @@ cdef class Outages:
     cdef object _retry          # domain.guards.Retry; None: requests are sent elsewhere at once
     cdef object _waits          # numpy.random.Generator of its waits
     cdef list _sources          # Source
+    cdef object _pools          # names of the pools
+    cdef object _seed
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests are moved off slow replicas
     cdef RowList _rows          # requests taken off a replica, until all are handled
     cdef list _retried  # (Gateway, row) of requests to retry, sent when all replicas that failed together are empty

@@ -15,7 +15,7 @@ from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.operations.lifecycle cimport DETECTION, DRAINING, FAILURE, RECOVERY, REOPENING
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,13 @@ class Source:
     failure : domain.failures.Failure.
     generator : random numbers of its own.
     groups : list of lists of Place; each occurrence hits one list.
+    hit : list of Place, those of the last occurrence.
     """
 
     failure: Any
     generator: Any
     groups: list
+    hit: list = field(default_factory=list)
 
 
 @dataclass
@@ -63,7 +65,7 @@ cdef class Outages:
     def __init__(self, Fleet fleet, Agenda agenda, Lifecycle lifecycle, failures, health, pools, seed):
         self._waits = RandomStreams(seed).generator("retries")
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
-        self._slow, self._retried = {}, []
+        self._slow, self._retried, self._pools, self._seed = {}, [], pools, seed
         if fleet.legs is None or fleet.journeys == NULL:
             raise ValueError("failures need journeys and legs")
         self._sources = [source for number, failure in enumerate(failures)
@@ -84,6 +86,18 @@ cdef class Outages:
             else:
                 self._agenda.tick(round(source.failure.at_s * 1e9), OUTAGE, partial(self._fail, source))
 
+    def add(self, failure):
+        """Let a further failure of one target happen, at its at_s, which is yet to come; return its Source."""
+        number = len(self._sources)
+        [source] = _sources(number, failure, self._lifecycle.places, self._pools, RandomStreams(self._seed))
+        self._sources.append(source)
+        self._agenda.tick(round(failure.at_s * 1e9), OUTAGE, partial(self._fail, source))
+        return source
+
+    def recover(self, source, at_ns):
+        """End a failure without a duration at an instant to come."""
+        self._agenda.at(at_ns, OUTAGE, lambda now_ns: self._repair(source, source.hit, now_ns))
+
     def _await_next(self, source, now_ns):
         if source.failure.mtbf_s is not None:
             delay_ns = source.failure.time_to_failure_ns(source.generator)
@@ -91,6 +105,7 @@ cdef class Outages:
 
     def _fail(self, source, now_ns):
         places = _with_fellows(_hit(source), source.failure)
+        source.hit[:] = places
         duration_ns = source.failure.duration_ns(source.generator)
         stopped = [(place, place.outage) for place in places if self._begin(place, source.failure, now_ns)]
         if stopped:

@@ -39,6 +39,10 @@ class Pace:
         self._pending += sum(changes.values())
         return changes
 
+    def ordered(self, changes: dict[int, int]) -> None:
+        """Note changes that will take effect, whatever windows and rates there are."""
+        self._pending += sum(changes.values())
+
     def acted(self, changes: dict[int, int]) -> None:
         """Note that changes have taken effect."""
         self._pending -= sum(changes.values())

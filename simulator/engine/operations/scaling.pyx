@@ -18,6 +18,7 @@ from simulator.engine.operations.activity import Activity, are_for
 from simulator.engine.operations.pace import Pace, keeping_one
 from simulator.engine.operations.scrapes import FirstTokens, Samples, Scrapes
 from simulator.engine.operations.starts import Starts
+from simulator.errors import InputErrors, KeyFault
 from simulator.scaling.base import Observation, Variant
 
 
@@ -114,6 +115,30 @@ cdef class Scaling:
             self._poll_ns = round(settings.zero.poll_s * 1e9)
             self._agenda.tick(self._poll_ns, SCALE, self._poll)
         self._agenda.tick(self._interval_ns, SCALE, self._decide)
+        for change in self._groups[0].policy.orders:
+            self.order(change)
+
+    def order(self, change):
+        """Carry out a change at its instant; change : scaling.schedule.Change."""
+        numbers = [place.number for place in self._lifecycle.places]
+        if change.remove is not None and change.remove not in numbers:
+            raise InputErrors([KeyFault(f"autoscaling.changes.remove: expected a replica up to {max(numbers)}, found "
+                                        f"{change.remove}")])
+        self._agenda.tick(round(change.at_s * 1e9), SCALE, partial(self._carry_out, change))
+
+    def _carry_out(self, change, now_ns):
+        for group in self._groups:
+            for pool, places in group.pools.items():
+                if change.remove is not None:
+                    for place in places:
+                        if place.number == change.remove and place.stage == UP:
+                            self._drain(place, now_ns)
+                elif change.pool in (None, self._pools[pool].name):
+                    there = sum(place.stage == UP or place.is_starting for place in places)
+                    changes = {pool: change.replicas - there}
+                    group.pace.ordered(changes)
+                    delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
+                    self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._act, group, changes))
 
     cdef int note_finished(self, int32_t row) except -1 nogil:
         return add_row(&self._finished, row) if self._fleet.requests[row].replica >= 0 else 0

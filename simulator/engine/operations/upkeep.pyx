@@ -67,6 +67,18 @@ cdef class Upkeep(Operation):
         if self._fleet.mover is not None:
             self._fleet.mover.mover.watchers.append(self._look_at)
 
+    def fail(self, failure):
+        """Let a further failure happen while the cluster runs; see `Outages.add`."""
+        return self._outages.add(failure)
+
+    def recover(self, source, at_ns):
+        """End such a failure; see `Outages.recover`."""
+        self._outages.recover(source, at_ns)
+
+    def order(self, change):
+        """Carry out a change of [[autoscaling.changes]] while the cluster runs."""
+        self._scaling.order(change)
+
     def _look_at(self, replica, now_ns):
         self.lifecycle.look_at(replica, now_ns)
 
