@@ -61,10 +61,10 @@ class GenerateBody(msgspec.Struct, kw_only=True):
         if asked.json_schema is not None or asked.regex is not None:
             form = StructuredOutputs(json=asked.json_schema, regex=asked.regex)
         return CompletionBody(
-            prompt=[] if is_list else "", max_tokens=asked.max_new_tokens, min_tokens=asked.min_new_tokens,
-            ignore_eos=asked.ignore_eos, n=asked.n, stop=asked.stop, stop_token_ids=asked.stop_token_ids,
-            structured_outputs=form,
-            request_id=self.rid, stream=self.stream, priority=self.priority or 0)
+            model=self.model, prompt=[] if is_list else "", max_tokens=asked.max_new_tokens,
+            min_tokens=asked.min_new_tokens, ignore_eos=asked.ignore_eos, n=asked.n, stop=asked.stop,
+            stop_token_ids=asked.stop_token_ids, structured_outputs=form, request_id=self.rid, stream=self.stream,
+            priority=self.priority or 0)
 
 
 class Generated(Exchange):
