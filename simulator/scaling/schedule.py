@@ -44,6 +44,7 @@ class Schedule(Autoscaler):
     Parameters = ScheduleParameters
     unread = ("stabilization", "scale_up_stabilization_window_s", "scale_down_stabilization_window_s",
               "rates", "metrics")
+    note = "autoscaler schedule: a start that was ordered is not taken back by a later order"
 
     def __init__(self, parameters):
         super().__init__(parameters)
