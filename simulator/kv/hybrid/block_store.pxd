@@ -33,7 +33,7 @@ cdef class BlockStore:
 
     cdef int32_t hold(self, int32_t block) noexcept nogil
 
-    # The same as `take`, for blocks that no table has an entry for. CountedStore alone implements this and the next two.
+    # The same as `take`, for blocks without an entry in a table. CountedStore alone implements this and the next two.
     cdef void take_nameless(self, int32_t num_left) noexcept nogil
 
     # `count` blocks are released that no lookup will find, though they are in the prefix cache.
