@@ -427,7 +427,6 @@ FRONT = {
             "topology__replicas": 3, "autoscaling__target_concurrency": 1e6})}),
     **of("autoscaler:queue", {"target_waiting": acts(1.0, 3.0, **GROWS), "tolerance": acts(0.0, 0.9, **GROWS)}),
     **of("autoscaler:schedule", {
-        "changes": acts([{"at_s": 0.05, "replicas": 1}], [{"at_s": 0.05, "replicas": 3}], **ORDERED),
         "changes[].at_s": acts(0.05, 0.2, **ORDERED, autoscaling__changes=[{"replicas": 6}]),
         "changes[].pool": refuses("none", 'there is no pool "none"', **ORDERED,
                                   autoscaling__changes=[{"at_s": 0.05, "replicas": 3}]),
