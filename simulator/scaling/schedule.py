@@ -18,7 +18,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     replicas: Annotated[Number | None, Meta(description=(
         "number of replicas of the pool, those that start included; the order takes effect after actuation_delay; this "
         "or `remove`"))] = None
-    remove: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, Meta(description=(
+    remove: Annotated[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, Meta(extra={"unit": "replica"}, description=(
         "number of a replica in the cluster that is drained and goes, at once; this or `replicas`"))] = None
 
     def __post_init__(self):

@@ -54,6 +54,9 @@ def base_of(scheduler, trace):
 
 def features_of(scheduler):
     """Return {feature: settings} of all that a scheduler is asked to go with."""
+    drafts = {"num_tokens": 2}
+    if scheduler == "sglang":
+        drafts = {"method": "eagle", "num_steps": 2, "drafter_share": 0.1}
     handed_over = {"pools": ROLES, "topology": {}, "kv_transfer.bandwidth_gb_per_s": 40.0}
     if scheduler in PROTOCOLS:
         handed_over["kv_transfer.protocol"] = PROTOCOLS[scheduler]
@@ -82,7 +85,7 @@ def features_of(scheduler):
         "prefix caching": {"engine.enable_prefix_caching": True},
         "LoRA": {"engine.lora": ADAPTERS.get(scheduler, {"max_loras": 2})},
         "structured outputs": {"engine.structured_outputs": {"fraction": 0.5, "compile_ms": 0.5}},
-        "drafts": {"engine.speculative": {"num_tokens": 2, "acceptance": {"rates": [0.8, 0.5]}}},
+        "drafts": {"engine.speculative": drafts | {"acceptance": {"rates": [0.8, 0.5]}}},
         **{f"router {each}": {"cluster.routing": {"policy": each} | ROUTER_KEYS.get(each, {})} for each in ROUTERS},
     }
 
