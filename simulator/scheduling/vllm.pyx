@@ -63,8 +63,8 @@ cdef class Vllm(EncodingScheduler):
 
     Parameters = VllmParameters
 
-    cdef int64_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
-    cdef int64_t _batched_tokens        # max_num_batched_tokens: shared out by the adaptive threshold
+    cdef int32_t _threshold             # longest chunk of a prompt, in tokens; 0: no limit
+    cdef int32_t _batched_tokens        # max_num_batched_tokens: shared out by the adaptive threshold
     cdef int64_t _last_prompts          # iterations begun up to the last one with a part of a prompt
     cdef bint _threshold_adapts         # long_prefill_token_threshold_adaptive
     cdef bint _threshold_when_alone     # 0.10: the threshold also holds for a request that is alone
@@ -81,9 +81,8 @@ cdef class Vllm(EncodingScheduler):
     cdef bint _avoids_extra_step        # 0.32: async schedules nothing for requests that the step in flight will end
     cdef bint _samples                  # a place behind the text is kept for the sampled token; not for pooling
     cdef int32_t _num_drafts            # per step; 0: no speculation
-    cdef int64_t _mask_slots            # of each scheduled request: masks of a drafter that makes one pass
-    cdef int64_t _tokens_left           # of _token_budget, where masks have slots
-    cdef int64_t _inputs_left           # of max_num_batched_tokens, where masks have slots
+    cdef int32_t _mask_slots            # of each scheduled request: masks of a drafter that makes one pass
+    cdef int32_t _slots_taken           # by masks, in the iteration being formed
     cdef bint _skips_drafts             # 0.33: none are computed that no sequence can verify
     cdef int32_t _lookahead_at_admission        # slots reserved ahead at admission; 0.10: none
     cdef bint _pads_admissions          # 0.32: a one-token admission is padded with dummy drafts
@@ -355,10 +354,8 @@ cdef class Vllm(EncodingScheduler):
             self._retaining.now_ns = now_ns
         batch.num_entries = batch.num_preempted = batch.num_members = batch.num_starved = 0
         clear_shape(&batch.shape)
-        self._budget = self._tokens_left = self._token_budget
-        if self._mask_slots > 0:
-            self._inputs_left = self._batched_tokens
-            self._spend(0, 0)
+        self._slots_taken = 0
+        self._budget = self._most_tokens()
         self._chunk_continues = False
         self._holds_now = self.holds_prefills and self._must_hold()
         if self._has_extras:
@@ -469,12 +466,15 @@ cdef class Vllm(EncodingScheduler):
 
         The budget is then that of the next request: its slots have room besides.
         """
-        if self._mask_slots == 0:
-            self._budget -= tokens
-            return
-        self._tokens_left -= tokens
-        self._inputs_left -= tokens + slots
-        self._budget = min(self._tokens_left, self._inputs_left - self._mask_slots)
+        self._budget -= tokens
+        if slots != 0:
+            self._budget -= self._most_tokens()
+            self._slots_taken += slots
+            self._budget += self._most_tokens()
+
+    cdef inline int64_t _most_tokens(self) noexcept nogil:
+        """Return the tokens of an iteration in which masks have taken slots and the next request's masks do."""
+        return min(self._token_budget, self._batched_tokens - self._slots_taken - self._mask_slots)
 
     # ---- phase 1: running requests
 
