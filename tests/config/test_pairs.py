@@ -9,7 +9,7 @@ from support import pairs, row_cases
 # Refusals of pairs of features that are no rows, and the place that has their text.
 ELSEWHERE = (
     r"unknown key", r'expected none with "sglang": ', r"engine\.lora\.",                # the keys of a scheduler
-
+    r"engine\.speculative\.method: missing", r"speculative: expected none, .* has recurrent states",
     r"engine\.(prefix_match_unit|speculative|vllm_version|encoder): .*(layers|states|enable_prefix|0\.10)",
     r"topology: .* (but .* has|is not divisible)",                                      # facts of the model
     r"kv_tiers\.secondary: levels below host memory are not built",

@@ -326,7 +326,9 @@ def settle_scaling(table):
 
 
 def settle_outages(table):
-    """Keep failures, or restarts, of replicas of one pool."""
+    """Keep failures, or restarts, of replicas of one pool; single health checks need an interval."""
+    if (health := table.get("cluster", {}).get("health")) and not health.get("check_interval_s"):
+        health.pop("failures", None), health.pop("successes", None)
     if table.get("restarts"):
         table["restarts"] = [{"at_s": 5.0, "at_once": 2, "grace_s": 3.0, "on_stop": "lost", "loading_delay": {
             "mean_s": 1.0, "law": "normal", "stddev_s": 0.5}}]

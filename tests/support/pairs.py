@@ -44,6 +44,8 @@ FEATURES = {
     "drafts": {"engine.speculative": {"num_tokens": 2, "acceptance": {"rates": [0.8, 0.5]}}},
     "draft models": ROOFLINE | {"model.name": "qwen3-32b", "engine.speculative": {
         "method": "draft_model", "model": "qwen3-0.6b", "num_tokens": 2, "acceptance": {"rates": [0.8, 0.5]}}},
+    "drafts of SGLang": {"engine.scheduler": "sglang", "engine.speculative": {
+        "method": "eagle", "num_steps": 2, "drafter_share": 0.1, "acceptance": {"rates": [0.8, 0.5]}}},
     "LoRA": {"engine.lora": {"max_loras": 2}, "workload.adapters": {"names": ["a", "b", "c"], "none_share": 0.2}},
     "structured outputs": {"engine.structured_outputs": {"fraction": 0.5}},
     "images": {"engine.encoder": ENCODER, "workload.images": IMAGES},
