@@ -25,6 +25,7 @@ def test_figure_runs_in_small_with_the_recorded_result(name):
     assert ours(name, "small") == pytest.approx(RESULTS[name]["small"], rel=0.01), "run `python tools/reproduce.py`"
 
 
+@pytest.mark.ci
 @pytest.mark.night
 @pytest.mark.parametrize("name", FIGURES)
 def test_figure_is_the_result_of_now(name):
