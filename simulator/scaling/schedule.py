@@ -43,7 +43,7 @@ class Schedule(Autoscaler):
 
     Parameters = ScheduleParameters
     unread = ("stabilization", "scale_up_stabilization_window_s", "scale_down_stabilization_window_s",
-              "rates", "metrics")
+              "rates", "metrics", "shared_budget")
     note = "autoscaler schedule: a start that was ordered is not taken back by a later order"
 
     def __init__(self, parameters):

@@ -84,10 +84,10 @@ def test_autoscaling_has_room_for_what_there_is(load, faults, more, expected):
 
 
 def test_ordered_changes_heed_no_windows(load, faults):
-    keys = "rates = {}, scale_up_stabilization_window_s = 1.0"
+    keys = "rates = {}, scale_up_stabilization_window_s = 1.0, shared_budget = {max_gpus = 4}"
     assert faults(load, f"autoscaling = {{policy = 'schedule', {keys}}}") == [
         f'--set: autoscaling.{key}: expected none with policy = "schedule", whose changes come at instants of their own'
-        for key in ("scale_up_stabilization_window_s", "rates")]
+        for key in ("scale_up_stabilization_window_s", "rates", "shared_budget")]
 
 
 @pytest.mark.parametrize("pools", [

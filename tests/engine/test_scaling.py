@@ -1,6 +1,7 @@
 """Autoscaling, on timelines worked out by hand: every iteration takes 5 ms, whatever is in it."""
 import pytest
 
+import simulator
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.domain.failures import Failure, Health
@@ -46,6 +47,15 @@ def serve(requests, autoscaler, scaling=None, *, fast=True, **setup):
                       **({"replicas": 1, "max_replicas": 3} | setup))
 
 
+EXPERIMENT = """
+model = {name = "llama-3.2-1b"}
+hardware = {name = "h100-sxm-80gb"}
+engine = {num_gpu_blocks = 100, max_model_len = 512}
+latency = {backend = "linear", base_us = 20000}
+autoscaling = {policy = "schedule", max_replicas = 5, actuation_delay = {mean_s = 1.0}}
+workload = {type = "synthetic", num_requests = 60, arrival = {process = "constant", rate_per_s = 10.0}, \
+    prompt_tokens = {distribution = "constant", tokens = 10}, output_tokens = {distribution = "constant", tokens = 2}}
+"""
 STEADY = [(4 * i, 2) for i in range(30)]        # at 0, 4, ..., 116 ms
 
 
@@ -61,6 +71,21 @@ def test_orders_are_carried_out_at_their_instants():
         (13, "loading", "scaling"), (20, "up", "scaling"), (53, "draining", "scaling"),
         (77, "loading", "scaling"), (84, "up", "scaling")]
     assert outcome.changes(0)[0] == (91, "draining", "scaling")
+
+
+@pytest.mark.parametrize(("order", "is_cut"), [
+    ({"replicas": 3}, False), ({"replicas": 6}, True), ({"replicas": 0}, True), ({"remove": 4}, True),
+    ({"remove": 0}, False)])
+def test_an_order_of_a_number_is_no_second_change_and_a_cut_is_named(tmp_path, order, is_cut):
+    # Both orders of 3 take effect after 1 s: the second finds 3. There are places for 5, and one stays in any case.
+    given = [{"at_s": 1.0, "replicas": 3}, {"at_s": 1.5, "replicas": 3}, {"at_s": 3.0, **order}]
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    result = simulator.run(tmp_path / "experiment.toml", {"autoscaling.changes": given})
+    named = [note for note in result.summary["diagnosis"] if note.startswith("autoscaling.changes: 1 orders")]
+
+    is_of_both = (result.lifecycle["time_ns"] > 0) & (result.lifecycle["time_ns"] < 3e9)
+    assert result.lifecycle["replica"][is_of_both].tolist() == [1, 2]
+    assert len(named) == is_cut
 
 
 def test_a_replica_that_is_not_there_is_not_removed():

@@ -46,10 +46,6 @@ class Pace:
         if self._limits is not None:
             self._limits.note(now_ns, change)
 
-    def ordered(self, changes: dict[int, int]) -> None:
-        """Note changes that will take effect, whatever windows and rates there are."""
-        self._pending += sum(changes.values())
-
     def acted(self, changes: dict[int, int]) -> None:
         """Note that changes have taken effect."""
         self._pending -= sum(changes.values())

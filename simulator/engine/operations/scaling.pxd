@@ -23,6 +23,7 @@ cdef class Scaling:
     cdef list _groups                   # Group
     cdef dict _owners                   # pool -> its Group
     cdef object _mediator               # shared_budget.Mediator; None: each group decides by itself
+    cdef int64_t _num_cut               # ordered changes that were not carried out in full
     cdef RowList _finished              # requests that left replicas since the last decision or scrape
     cdef list _scraped                  # rows of requests that had left at the last scrape, since the last decision
     cdef object _offsets                # generator of the time of the first scrape

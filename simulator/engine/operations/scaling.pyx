@@ -137,14 +137,21 @@ cdef class Scaling:
             for pool, places in group.pools.items():
                 if change.remove is not None:
                     for place in places:
-                        if place.number == change.remove and place.stage == UP:
-                            self._drain(place, now_ns)
+                        if place.number == change.remove:
+                            self._num_cut += place.stage != UP
+                            if place.stage == UP:
+                                self._drain(place, now_ns)
                 elif change.pool in (None, self._pools[pool].name):
-                    there = sum(place.stage == UP or place.is_starting for place in places)
-                    changes = {pool: change.replicas - there}
-                    group.pace.ordered(changes)
                     delay_ns = self._settings.actuation_delay.draw_ns(self._generator)
-                    self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._act, group, changes))
+                    self._agenda.at(now_ns + delay_ns, ACTUATE, partial(self._reach, group, pool, change.replicas))
+
+    def _reach(self, group, pool, replicas, now_ns):
+        """Start or drain replicas of a pool up to an ordered number, when the order takes effect."""
+        places = group.pools[pool]
+        change = replicas - sum(place.stage == UP or place.is_starting for place in places)
+        serving = sum(is_open(place) for place in places)
+        self._num_cut += change > len(self._vacant(places)) or -change > self._removable(serving)
+        self._change(group, {pool: change}, now_ns)
 
     cdef int note_finished(self, int32_t row) except -1 nogil:
         return add_row(&self._finished, row) if self._fleet.requests[row].replica >= 0 else 0
@@ -241,6 +248,9 @@ cdef class Scaling:
         if self.starts.weight_bytes is not None:
             found.append("autoscaling.weights: a new replica reads its weights once, whatever its ranks, and "
                          "shares the bandwidth with no other")
+        if self._num_cut > 0:
+            found.append(f"autoscaling.changes: {self._num_cut} orders had no effect, or a part of it: replicas of a "
+                         "pool stay from min_replicas to max_replicas, and those that do not serve cannot be removed")
         return list(dict.fromkeys(found)) + (self._mediator.notes() if self._mediator is not None else [])
 
     # ---- inputs of a policy
@@ -337,6 +347,10 @@ cdef class Scaling:
         group.pace.acted(changes)
         if self._mediator is not None:
             self._mediator.acted(changes)
+        self._change(group, changes, now_ns)
+
+    def _change(self, group, changes, now_ns):
+        """Start and drain replicas, within the bounds on their number."""
         self._start(group, {pool: change for pool, change in changes.items() if change > 0}, now_ns)
         for pool, change in changes.items():
             if change < 0:
