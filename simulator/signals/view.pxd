@@ -23,10 +23,8 @@ cdef class View:
     cdef public bint wants_in_flight        # gains and losses of requests in `changed`, not by `sent` and `left`
 
     # A live look leaves an unchanged state as it is, `time_ns` too, unless times are requested; the state is as of
-    # `looked_ns` nevertheless, unless the replica `is_silent`. Where `is_moving` the state was read at `looked_ns`: the
-    # replica works, and blocks or levels are requested; or the state is a snapshot.
+    # `looked_ns` nevertheless, unless the replica `is_silent`.
     cdef int64_t looked_ns
-    cdef int8_t* is_moving                  # [replica]
 
     # Replicas with a seen state or an account that changed since `forget_changes`, each once, in no special order.
     # Kept for consumers that update scores by changes.

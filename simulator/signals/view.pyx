@@ -30,10 +30,9 @@ cdef class View:
         self.states, self.accounts = &states[0], &accounts[0]
         self.changed = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         self._is_changed = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        self.is_moving = <int8_t*>calloc(num_replicas, sizeof(int8_t))
         self.cached = <int32_t*>calloc(num_replicas, sizeof(int32_t))
         self._tiered = <int32_t*>calloc(<size_t>NUM_MEDIA * num_replicas, sizeof(int32_t))
-        if (self.changed == NULL or self._is_changed == NULL or self.is_moving == NULL or self.cached == NULL
+        if (self.changed == NULL or self._is_changed == NULL or self.cached == NULL
                 or self._tiered == NULL):
             raise MemoryError()
         self.touch()
@@ -41,7 +40,6 @@ cdef class View:
     def __dealloc__(self):
         free(self.changed)
         free(self._is_changed)
-        free(self.is_moving)
         free(self.cached)
         free(self._tiered)
 

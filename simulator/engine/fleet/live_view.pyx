@@ -41,7 +41,8 @@ cdef class LiveView(View):
         cdef int32_t i
         self._interval_ns, self._cache_delay_ns = delays_ns
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
-        if self._replicas == NULL:
+        self._is_moving = <int8_t*>calloc(num_replicas, sizeof(int8_t))
+        if self._replicas == NULL or self._is_moving == NULL:
             raise MemoryError()
         replicas = list(replicas)
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
@@ -55,6 +56,7 @@ cdef class LiveView(View):
 
     def __dealloc__(self):
         free(self._replicas)
+        free(self._is_moving)
         free(self._held)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
@@ -73,9 +75,7 @@ cdef class LiveView(View):
             if self.states[i].is_silent:
                 continue
             self.states[i].time_ns = now_ns
-            if not self.is_moving[i]:
-                self.is_moving[i] = True
-                self.mark(i)
+            self._is_moving[i] = True
         return 0
 
     cdef int _look_live(self, int64_t now_ns) except -1 nogil:
@@ -124,8 +124,8 @@ cdef class LiveView(View):
         if self.states[replica].is_silent:  # a halted replica reports nothing: its last report grows old
             if not was_silent:
                 self.states[replica].time_ns = (
-                    self.looked_ns if self.is_moving[replica] else (<Replica>self._replicas[replica]).halted_ns)
-                self.is_moving[replica] = False
+                    self.looked_ns if self._is_moving[replica] else (<Replica>self._replicas[replica]).halted_ns)
+                self._is_moving[replica] = False
                 self.mark(replica)
             return 0
         observe(<Replica>self._replicas[replica],
@@ -133,7 +133,7 @@ cdef class LiveView(View):
         if self._held != NULL:
             self._read_adapters(replica, now_ns)
         self.states[replica].time_ns = now_ns
-        self.is_moving[replica] = self._interval_ns > 0 or (
+        self._is_moving[replica] = self._interval_ns > 0 or (
             self._closeness >= BLOCKS and (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
         self.mark(replica)
         return 0

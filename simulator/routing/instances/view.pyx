@@ -19,8 +19,7 @@ cdef class InstanceView(View):
     def __init__(self, num_replicas, View shared, siblings):
         self._shared, self._siblings = shared, siblings
         self.account_array[:] = shared.account_array
-        free(self.is_moving)
-        self.states, self.state_array, self.is_moving = shared.states, shared.state_array, shared.is_moving
+        self.states, self.state_array = shared.states, shared.state_array
         self.knows_adapters = shared.knows_adapters
         self._num_barred = <int32_t*>calloc(max(num_replicas, 1), sizeof(int32_t))
         if self._num_barred == NULL:
@@ -31,7 +30,6 @@ cdef class InstanceView(View):
             (<InstanceView>siblings[len(siblings) - 2])._next = <void*>self
 
     def __dealloc__(self):
-        self.is_moving = NULL               # it is of the shared view
         free(self._num_barred)
 
     def pass_on_wants(self):

@@ -91,12 +91,8 @@ cdef class Groups(View):
         return count
 
     cdef void add_up(self, int32_t group) noexcept nogil:
-        cdef int32_t i
         self._add_states(group, &self.states[group])
         self._add_accounts(group, &self.accounts[group])
-        self.is_moving[group] = False
-        for i in range(self._begins[group], self._begins[group + 1]):
-            self.is_moving[group] = self.is_moving[group] or self._ranks.is_moving[i]
 
     cdef void _add_states(self, int32_t group, ReplicaState* total) noexcept nogil:
         cdef const ReplicaState* state
@@ -200,9 +196,7 @@ cdef class Members(View):
         cdef int32_t i
         self._ranks, self._siblings, self._first = ranks, siblings, first
         siblings.append(self)
-        free(self.is_moving)
-        self.states, self.accounts, self.is_moving = ranks.states + <int32_t>first, known.accounts + <int32_t>first, (
-            ranks.is_moving + <int32_t>first)
+        self.states, self.accounts = ranks.states + <int32_t>first, known.accounts + <int32_t>first
         self._owners = (ranks, known)
         owner = siblings[0]
         if owner is self:
@@ -215,7 +209,6 @@ cdef class Members(View):
             self._of_rank[self._first + i] = <void*>self
 
     def __dealloc__(self):
-        self.is_moving = NULL               # it is of `ranks`
         if self._first == 0:
             free(self._of_rank)
 
