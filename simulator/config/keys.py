@@ -60,7 +60,9 @@ def named(asked: str, known: Iterable[Key] | None = None) -> list[Key]:
     """
     asked = ENGINES_NAMES.get(asked.lstrip("-").replace("-", "_"), asked)
     parts = [part for part in asked.split(".") if not part.isdecimal()]
-    found = [key for key in (keys() if known is None else known) if _means(parts, key.name.split(".")[-len(parts):])]
+    ends = (*parts[-1:], NAME)          # most keys have another end
+    found = [key for key in (keys() if known is None else known)
+             if key.name.endswith(ends) and _means(parts, key.name.split(".")[-len(parts):])]
     return [key for key in found if _means(parts, key.name.split("."))] or found
 
 
