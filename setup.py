@@ -19,10 +19,10 @@ ONLY = os.environ.get("SIM_ONLY")                           # a glob: build thes
 JOBS = os.cpu_count() or 1
 STRICT = MODE != "release" or bool(os.environ.get("CI"))    # warnings are errors, but not on a user's unknown compiler
 SHARED = "simulator._cython"        # Cython's helpers, built once: its memory views alone are 15,000 lines of C
-# Work at rare events, not at iterations: gcc takes half as long without the limits of `release`.
-ASIDE = ("simulator.engine.operations.*", "simulator.engine.encoders.*", "simulator.engine.hand_over.*",
-         "simulator.engine.programs.*", "simulator.engine.diagnosis", "simulator.routing.rescheduling.*",
-         "simulator.routing.llumnix.*", "simulator.routing.disaggregation.*", "tests.support.*")
+# Work at each iteration. All else works at requests and at rarer events: gcc takes half as long without these limits.
+LOOP = ("simulator.collective.*", "simulator.core.*", "simulator.domain.*", "simulator.engine.cluster",
+        "simulator.engine.fleet.*", "simulator.engine.output.*", "simulator.engine.replica.*", "simulator.kv.*",
+        "simulator.latency.*", "simulator.scheduling.*", "simulator.signals.*", "simulator.workload.*")
 FACTS = ("models", "hardware", "configs", "engines")                   # travel in the wheel as simulator/_facts/<name>
 
 DIRECTIVES = {
@@ -48,22 +48,24 @@ FLAGS = ["-ffp-contract=off", "-Wall", *QUIET, *["-Werror"] * STRICT]
 TRACEBACK = ["-include", "simulator/core/traceback.h"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 MODES = {  # changes to DIRECTIVES, macros, flags after FLAGS, linker flags
-    # Python's own flags ask for -g: a third of gcc's time. gcc takes small functions with several callers into these
-    # only up to limits: without, the loop has 4 % fewer instructions. clang knows no such limits.
+    # Python's own flags ask for -g: a third of gcc's time.
     "release": ({}, [], ["-g0", *TRACEBACK], []),
-    "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-O1", "-g1", "-UNDEBUG"], []),
+    "debug": (CHECKS, [("SIM_DEBUG", "1")], ["-g1", "-UNDEBUG"], []),
     "coverage": ({"linetrace": True}, [("CYTHON_TRACE_NOGIL", "1")], ["-O1"], []),
     "sanitize": ({}, [("SIM_DEBUG", "1")], ["-O1", "-g", "-UNDEBUG", "-fno-wrapv", *SANITIZERS], SANITIZERS),
 }
+# Of the loop, and of all else. gcc takes small functions with several callers into these only up to limits: without, the
+# loop has 4 % fewer instructions. clang knows no such limits.
+OPTIMISED = {"release": (["-O3", "-finline-limit=2000", "--param", "inline-unit-growth=100"], ["-O2"]),
+             "debug": (["-O1"], ["-O0"])}
 
 
 def optimised(name):
     """Return the flags by which gcc or clang optimises a module, by its name."""
-    if MODE != "release":
+    if MODE not in OPTIMISED:
         return []
-    if any(fnmatchcase(name, each) for each in ASIDE):
-        return ["-O2"]
-    return ["-O3", "-finline-limit=2000", "--param", "inline-unit-growth=100"]
+    loop, others = OPTIMISED[MODE]
+    return loop if any(fnmatchcase(name, each) for each in LOOP) else others
 
 
 class BuildExtensions(build_ext):
@@ -91,7 +93,7 @@ class BuildExtensions(build_ext):
         Options.warning_errors = STRICT
         changes, macros, flags, link_flags = MODES[MODE]
         directives = DIRECTIVES | changes
-        stamp, key = self.stamp((MODE, directives, macros, FLAGS + flags, link_flags, optimised(""), ASIDE))
+        stamp, key = self.stamp((MODE, directives, macros, FLAGS + flags, link_flags, OPTIMISED, LOOP))
         # Cython regenerates C when sources change, not when directives do: a folder for each set of them.
         # Coverage reads the generated C beside its source.
         folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
