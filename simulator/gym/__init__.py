@@ -9,9 +9,11 @@ _HOME = {
     "RouterEnv": "simulator.gym.environments",
     "ScalingEnv": "simulator.gym.environments",
     "Rewards": "simulator.gym.rewards",
+    "Search": "simulator.gym.tuning",
     "built_in": "simulator.gym.comparing",
     "compare": "simulator.gym.comparing",
     "linear_router": "simulator.gym.linear",
+    "tune_weights": "simulator.gym.tuning",
     "vectorised": "simulator.gym.environments",
 }
 __all__ = sorted(_HOME)

@@ -1,5 +1,5 @@
 """Linear policies: weights of scores, which the compiled router `weighted` adds up."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import InputErrors
@@ -33,8 +33,3 @@ def linear_router(weights: Mapping[str, float], keys: Mapping[str, Mapping[str, 
                for name, weight in weights.items() if weight]
     return {"cluster.routing.policy": "weighted", "cluster.routing.scorers": scorers, "cluster.routing.ties": ties,
             "cluster.routing.filters": []}
-
-
-def weights_of(names: Sequence[str], vector: Sequence[float]) -> dict[str, float]:
-    """Return the vector of an optimiser as weights by name."""
-    return dict(zip(names, map(float, vector), strict=True))

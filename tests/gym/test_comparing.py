@@ -5,12 +5,11 @@ import pytest
 
 from gym.deployments import FLEET, POOLS, TENANTS, written
 from simulator.errors import InputErrors
-from simulator.gym import Rewards, built_in, compare, linear_router
-from simulator.gym.linear import weights_of
+from simulator.gym import Rewards, Search, built_in, compare, linear_router, tune_weights
 
 
 def test_a_weighted_router_has_the_weights_of_the_policy(tmp_path):
-    weights = weights_of(("queue-depth", "prefix-affinity", "active-requests"), (2, 0, 0.5))
+    weights = {"queue-depth": 2, "prefix-affinity": 0, "active-requests": 0.5}
 
     found = linear_router(weights, {"queue-depth": {"load": "effective"}})
 
@@ -68,3 +67,21 @@ def test_a_case_may_be_another_trace(tmp_path):
 def test_nothing_to_compare_is_refused(tmp_path):
     with pytest.raises(InputErrors, match="at least one policy, and one case"):
         compare(written(tmp_path, FLEET), built_in("router", ["random"]), [])
+
+
+def test_weights_are_searched_until_no_trial_is_better(tmp_path):
+    pytest.importorskip("optuna", reason="the search needs the extra `tune`")
+    path, names = written(tmp_path, FLEET), ("active-requests", "kv-utilization")
+
+    found = tune_weights(path, names, [1], search=Search(trials=6, patience=2))
+
+    assert found == tune_weights(path, names, [1], search=Search(trials=6, patience=2))
+    rewards = [reward for _, reward in found.trials]
+    assert found.trials[0][0] == dict.fromkeys(names, 1.0)
+    assert found.reward == max(rewards)
+    assert len(rewards) == min(rewards.index(max(rewards)) + 3, 6)
+
+
+def test_a_search_without_scorers_is_refused(tmp_path):
+    with pytest.raises(InputErrors, match="at least one scorer"):
+        tune_weights(written(tmp_path, FLEET), [], [1])
