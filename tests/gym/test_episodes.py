@@ -98,6 +98,24 @@ def test_reports_are_as_old_as_the_experiment_says(tmp_path):
     assert sum(np.diff(ages_ns) < 0) >= 5      # refreshed about every 0.2 s of 1.5 s
 
 
+@pytest.mark.parametrize(("kind", "text", "acts"), [
+    (ROUTER, FLEET, lambda number, _: number % 3), (SCALING, POOLS, lambda number, _: (1 + number % 3, 2))])
+def test_decisions_and_totals_are_the_same_without_fast_forward(tmp_path, kind, text, acts):
+    path, seen = written(tmp_path, text), []
+    for is_fast in (True, False):
+        episode, found = Episode(asked(kind, path, {"engine.fast_forward": is_fast})), []
+
+        def act(number, decision, episode=episode, found=found):
+            found.append((decision.now_ns, episode.gains, episode.ended.tolist(), decision.states is None
+                          or decision.states.tolist()))
+            return acts(number, decision)
+
+        steps_of(episode, act)
+        seen.append((found, episode.gains))
+
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.usefixtures("both_turns")
 def test_an_episode_may_be_left_and_another_begins(tmp_path):
     experiment, ends = asked(ROUTER, written(tmp_path, FLEET)), []
