@@ -12,8 +12,8 @@ from simulator.results.export.source import Source
 from simulator.results.progress import RowProgress
 from simulator.results.wild_values import refusing_wild_values
 from simulator.study.deployment.formats import FORMATS as DEPLOYMENTS
-from simulator.study.deployment.formats import text_of
-from simulator.study.deployment.lowering import lower
+from simulator.study.deployment.formats import ROUTER, left_out_of, text_of
+from simulator.study.deployment.lowering import lower, lower_router
 
 DONE = 0
 
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as", dest="format", required=True, choices=(*FORMATS, *DEPLOYMENTS), help=(
         "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, event_trace.json, "
         "config.json; blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; "
-        "compose: Docker Compose; llm-d: values of its chart; dynamo: a DynamoGraphDeployment"))
+        "compose: Docker Compose; llm-d: values of its chart; llm-d-router: its router's EndpointPickerConfig, from "
+        "policy = \"weighted\"; dynamo: a DynamoGraphDeployment with the settings of its router"))
     parser.add_argument("--out", metavar="FOLDER", help=(
         "where the files go; default: DIR_FORMAT, beside DIR. Of an experiment: a file; default: the terminal"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
@@ -55,10 +56,10 @@ def _export_servers(options: argparse.Namespace) -> int:
         out = check_free_file(Path(options.out), options.overwrite)
     experiment = load_experiment(options.source, options.overrides, "--set")
     with faults_of(options.source):
-        lowered = lower(experiment)
-    if options.strict and lowered.left_out:
-        raise InputErrors([f"{options.source}: --strict: no server can be told {line}" for line in lowered.left_out])
-    text = text_of(lowered, options.format)
+        lowered = lower_router(experiment) if options.format == ROUTER else lower(experiment)
+        left_out, text = left_out_of(lowered, options.format), text_of(lowered, options.format)
+    if options.strict and left_out:
+        raise InputErrors([f"{options.source}: --strict: no server can be told {line}" for line in left_out])
     if options.out is None:
         print(text, end="")
         return DONE

@@ -1,4 +1,4 @@
-"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `dynamo`.
+"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `llm-d-router`, `dynamo`.
 
 Keys that no server has are comments in front. Sources: docker/compose specification (GPU reservations);
 llm-d-incubation/llm-d-modelservice@024c0f2d, charts/llm-d-modelservice/values.yaml; ai-dynamo/dynamo@0044eb90,
@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.errors import InputErrors, MissingExtra
+from simulator.study.deployment import router_settings
 from simulator.study.deployment.lowering import Lowered, Server
 
+ROUTER = "llm-d-router"         # the format of a gateway alone
 GB = 10**9
 PORT = 8000
 TARGET_PORT = 8200              # where vLLM listens behind llm-d's proxy
@@ -77,8 +79,8 @@ def dynamo(lowered: Lowered) -> str:
     decode, prefill = _by_role(lowered, "dynamo")
     frontend = {"componentType": "frontend", "replicas": 1,
                 "extraPodSpec": {"mainContainer": {"image": _runtime(decode)}}}
-    if lowered.router == "dynamo":
-        frontend["envs"] = [{"name": "DYN_ROUTER_MODE", "value": "kv"}]
+    if variables := router_settings.frontend(lowered.routing).written:
+        frontend["envs"] = variables
     services = {"Frontend": frontend, "VllmDecodeWorker": _worker(decode, prefill is not None)}
     if prefill is not None:
         services["VllmPrefillWorker"] = _worker(prefill, True)
@@ -86,7 +88,29 @@ def dynamo(lowered: Lowered) -> str:
                   "metadata": {"name": _label(lowered.name)}, "spec": {"services": services}})
 
 
-FORMATS: dict[str, Callable[[Lowered], str]] = {"vllm": vllm, "compose": compose, "llm-d": llm_d, "dynamo": dynamo}
+def llm_d_router(lowered: Lowered) -> str:
+    """Return the EndpointPickerConfig of llm-d's router."""
+    return _yaml(router_settings.endpoint_picker(lowered.routing, lowered.block_size).written)
+
+
+FORMATS: dict[str, Callable[[Lowered], str]] = {
+    "vllm": vllm, "compose": compose, "llm-d": llm_d, ROUTER: llm_d_router, "dynamo": dynamo}
+
+
+def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
+    """Return the keys that a format does not hold, "key = value: why".
+
+    Raises
+    ------
+    InputErrors
+        The format cannot describe such a router.
+    """
+    if name not in ("dynamo", ROUTER):
+        return lowered.left_out
+    settings = (router_settings.frontend(lowered.routing) if name == "dynamo"
+                else router_settings.endpoint_picker(lowered.routing, lowered.block_size))
+    left_out = [line for line in lowered.left_out if line.partition(" = ")[0] not in settings.said]
+    return (*left_out, *settings.changed)
 
 
 def text_of(lowered: Lowered, name: str) -> str:
@@ -98,8 +122,8 @@ def text_of(lowered: Lowered, name: str) -> str:
         The format cannot describe such a deployment; PyYAML is missing.
     """
     front = [f"# {lowered.name}: what was simulated, as {name} has it"]
-    if lowered.left_out:
-        front += ["# Simulated, too, and not to be told a server:", *(f"#   {line}" for line in lowered.left_out)]
+    if left_out := left_out_of(lowered, name):
+        front += ["# Simulated, too, and not to be told a server:", *(f"#   {line}" for line in left_out)]
     return "\n".join([*front, "", FORMATS[name](lowered)]).rstrip("\n") + "\n"
 
 

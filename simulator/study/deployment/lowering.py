@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from simulator.assembly.site import Site
-from simulator.config.experiment import Experiment, Pool
+from simulator.config.experiment import Experiment, Pool, Routing
 from simulator.domain.deployment import Deployment
 from simulator.domain.rank_weights import rank_weights
 from simulator.domain.vllm_versions import behaviour_of
@@ -60,15 +60,17 @@ class Server(NamedTuple):
 class Lowered(NamedTuple):
     """An experiment lowered to servers.
 
-    servers : one for each pool. router : policy of the gateway. connector : of vLLM, for KV transfer; None: none.
-    left_out : keys that no server has, "key = value: why".
+    servers : one for each pool. routing : of the gateway. connector : of vLLM, for KV transfer; None: none.
+    left_out : keys that no server has, "key = value: why"; a format may have some for its router.
+    block_size : of the replicas, in tokens; None: not known, or not needed.
     """
 
     name: str
     servers: tuple[Server, ...]
-    router: str
+    routing: Routing
     connector: str | None
     left_out: tuple[str, ...]
+    block_size: int | None = None
 
 
 def lower(experiment: Experiment) -> Lowered:
@@ -86,7 +88,15 @@ def lower(experiment: Experiment) -> Lowered:
     left_out = [*_before_servers(experiment, connector), *(line for _, lines in servers for line in lines)]
     return Lowered(
         experiment.name, tuple(_connected(server, connector) for server, _ in servers),
-        experiment.cluster.routing.policy, connector, tuple(dict.fromkeys(left_out)))
+        experiment.cluster.routing, connector, tuple(dict.fromkeys(left_out)))
+
+
+def lower_router(experiment: Experiment) -> Lowered:
+    """Return the gateway of an experiment alone, without servers."""
+    left_out = [f"{key} = {json.dumps(value)}" for key, value in given_values(experiment.cluster, "cluster.")]
+    sizes = {pool.engine.block_size for pool in experiment.all_pools()}
+    return Lowered(experiment.name, (), experiment.cluster.routing, None, tuple(left_out),
+                   sizes.pop() if len(sizes) == 1 else None)
 
 
 def _server(experiment: Experiment, pool: Pool) -> tuple[Server, list[str]]:

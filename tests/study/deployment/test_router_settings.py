@@ -1,0 +1,117 @@
+"""The router that was simulated, in the words of llm-d-router and of Dynamo."""
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simulator import cli
+from simulator.config.load import load_experiment
+from simulator.errors import InputErrors
+from simulator.study.deployment.formats import left_out_of, text_of
+from simulator.study.deployment.lowering import lower, lower_router
+from simulator.study.deployment.router_settings import SCORERS
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def router_of(name, **keys):
+    """Return the lowered gateway of a config, with other keys of [cluster.routing]."""
+    overrides = {f"cluster.routing.{key}": value for key, value in keys.items()}
+    return lower_router(load_experiment(CONFIGS / f"{name}.toml", overrides))
+
+
+def test_weights_of_llm_d_are_its_own_default_profile():
+    lowered = router_of("weighted", profile="llm-d-router", scorers=[])
+
+    document = yaml.safe_load(text_of(lowered, "llm-d-router"))
+
+    assert (document["apiVersion"], document["kind"]) == ("llm-d.ai/v1alpha1", "EndpointPickerConfig")
+    assert document["schedulingProfiles"] == [{"name": "default", "plugins": [
+        {"pluginRef": "queue-scorer", "weight": 2.0}, {"pluginRef": "kv-cache-utilization-scorer", "weight": 2.0},
+        {"pluginRef": "prefix-cache-scorer", "weight": 3.0}, {"pluginRef": "max-score-picker"}]}]
+    plugins = {each.get("name", each["type"]): each for each in document["plugins"]}
+    assert plugins["approx-prefix-cache-producer"]["parameters"] == {
+        "autoTune": False, "lruCapacityPerServer": 31_250, "maxPrefixBlocksToMatch": 2048, "maxPrefixTokensToMatch": 0,
+        "blockSizeTokens": 64}
+    assert left_out_of(lowered, "llm-d-router") == ()
+
+
+def test_keys_of_scorers_and_pickers_have_the_names_of_the_plugins():
+    scorers = [{"name": name, "weight": number + 1.0} for number, name in enumerate(SCORERS)]
+    for scorer in scorers:
+        scorer |= {"active-requests": {"idle_threshold": 2}, "load-aware": {"threshold_requests": 7},
+                   "token-load": {"threshold_tokens": 9}, "lora-affinity": {"rule": "tiers"},
+                   "prefix-affinity": {"length_weight": 0.5, "block_tokens": 32}}.get(scorer["name"], {})
+    lowered = router_of("weighted", scorers=scorers, picker="weighted-random")
+
+    document = yaml.safe_load(text_of(lowered, "llm-d-router"))
+
+    plugins = {each.get("name", each["type"]): each for each in document["plugins"]}
+    weighted = document["schedulingProfiles"][0]["plugins"]
+    assert [each.get("weight") for each in weighted] == [*(scorer["weight"] for scorer in scorers), None]
+    assert weighted[-1] == {"pluginRef": "weighted-random-picker"}
+    assert plugins["active-request-scorer"]["parameters"] == {"idleThreshold": 2}
+    assert plugins["load-aware-scorer"]["parameters"] == {"threshold": 7}
+    assert plugins["token-load-scorer"]["parameters"] == {"queueThresholdTokens": 9}
+    assert plugins["prefix-cache-scorer"]["parameters"] == {
+        "prefixLengthWeight": 0.5, "prefixMatchInfoProducerName": "approx-prefix-cache-producer"}
+    assert left_out_of(lowered, "llm-d-router") == (
+        "cluster.routing.scorers[].block_tokens = 32: llm-d-router takes 64 at least",)
+
+
+def test_each_prefix_score_reads_its_own_record():
+    twice = [{"name": "prefix-affinity", "weight": 1.0, "capacity_blocks": size, "block_tokens": 64}
+             for size in (100, 200)]
+
+    document = yaml.safe_load(text_of(router_of("weighted", scorers=twice), "llm-d-router"))
+
+    plugins = {each.get("name", each["type"]): each.get("parameters") for each in document["plugins"]}
+    assert plugins["approx-prefix-cache-producer-2"]["lruCapacityPerServer"] == 200
+    assert plugins["prefix-cache-scorer-2"] == {"prefixMatchInfoProducerName": "approx-prefix-cache-producer-2"}
+
+
+@pytest.mark.parametrize(("name", "keys", "fault"), [
+    ("stale_signals", {}, r'cluster\.routing\.policy: .*expected "weighted", found "least_loaded"'),
+    ("weighted", {"scorers": [{"name": "vllm-dp", "weight": 1.0}]}, r'scorers\[0\]\.name: .*found "vllm-dp"'),
+    ("weighted", {"scorers": [{"name": "queue-depth", "weight": 1.0, "load": "effective"}]},
+     r'scorers\[0\]\.load: --as llm-d-router: expected "waiting", found "effective"'),
+    ("llm_d", {}, r"cluster\.routing\.filters: .*found prefix-affinity, utilization-detector"),
+])
+def test_a_part_of_a_policy_is_not_written(name, keys, fault):
+    with pytest.raises(InputErrors, match=fault):
+        text_of(router_of(name, **keys), "llm-d-router")
+
+
+def test_the_frontend_of_dynamo_has_the_keys_of_its_router():
+    keys = {"policy": "dynamo", "temperature": 0.5, "overlap": "approximate", "prefill_weight": 2.0,
+            "track_prefill_tokens": False, "queue": {"threshold": 0.5, "order": "wspt", "busy_ratio": 0.5}}
+    overrides = {f"cluster.routing.{key}": value for key, value in keys.items()}
+    lowered = lower(load_experiment(CONFIGS / "weighted.toml", overrides))
+
+    front = yaml.safe_load(text_of(lowered, "dynamo"))["spec"]["services"]["Frontend"]
+
+    assert {each["name"].removeprefix("DYN_ROUTER_"): each["value"] for each in front["envs"]} == {
+        "MODE": "kv", "PREFILL_LOAD_SCALE": "2.0", "TEMPERATURE": "0.5", "TRACK_PREFILL_TOKENS": "false",
+        "USE_KV_EVENTS": "false", "QUEUE_THRESHOLD": "0.5", "QUEUE_POLICY": "wspt"}
+    left_out = [line for line in left_out_of(lowered, "dynamo") if line.startswith("cluster.")]
+    assert left_out == ["cluster.routing.queue.busy_ratio = 0.5"]
+
+
+def test_queues_by_class_are_left_out_as_a_whole():
+    queue = {"classes": [{"threshold": 0.5, "order": "wspt"}], "threshold": 0.25}
+    overrides = {"cluster.routing.policy": "dynamo", "cluster.routing.queue": queue}
+    lowered = lower(load_experiment(CONFIGS / "weighted.toml", overrides))
+
+    front = yaml.safe_load(text_of(lowered, "dynamo"))["spec"]["services"]["Frontend"]
+
+    assert front["envs"] == [{"name": "DYN_ROUTER_MODE", "value": "kv"}]
+    assert any(line.startswith("cluster.routing.queue.threshold = ") for line in left_out_of(lowered, "dynamo"))
+
+
+def test_a_router_is_exported_without_servers(capsys):
+    config = str(CONFIGS / "gym.toml")          # it has no model that a server could load
+
+    assert cli.main(["export", config, "--as", "llm-d-router"]) == 0
+    assert "#   cluster.routing.snapshot_refresh_interval_s = 0.5\n" in capsys.readouterr().out
+    assert cli.main(["export", config, "--as", "llm-d-router", "--strict"]) == 2
+    assert "no server can be told cluster.routing.snapshot_refresh_interval_s = 0.5" in capsys.readouterr().err
