@@ -227,6 +227,7 @@ def test_a_region_works_in_vain_until_it_learns_that_a_client_gave_up(run, fast)
     assert results.requests["status"].tolist() == [records.COMPLETED, records.TIMED_OUT, records.COMPLETED]
     assert results.requests["output_tokens"].tolist() == [99, 38, 1]
     assert results.requests["first_token_ns"].tolist() == [2 * MS, -1, 63 * MS]
+    assert any("works on a request until it learns" in text for text in results.summary["diagnosis"])
 
 
 @every_way
