@@ -230,6 +230,18 @@ def test_a_region_works_in_vain_until_it_learns_that_a_client_gave_up(run, fast)
     assert any("works on a request until it learns" in text for text in results.summary["diagnosis"])
 
 
+def test_times_of_tokens_are_those_at_the_client(run):
+    # Those of the second come back at 53, 54, 55 and so on, until its client gives up at 60; the third gives up before.
+    results = run([(0, 99, "a,9,5"), (0.001, 60, "a,0.059,5"), (0.002, 60, "a,0.04,5")], output__token_times=True,
+                  columns="tenant,deadline_s,reasoning_tokens", topology__replicas=3, cluster__regions__replicas=[1, 2])
+
+    assert regions(results)[1] == [0, 1, 1]
+    offsets, times_ns = results.token_times
+    assert [times_ns[begin] // MS for begin in offsets[:2]] == [2, 53]
+    assert np.diff(offsets).tolist() == [99, 8, 0]
+    assert results.columns("requests", ["first_answer_ns"])["first_answer_ns"].tolist() == [7 * MS, -1, -1]
+
+
 @every_way
 @pytest.mark.parametrize(("backoff_s", "sent_ms"), [(0.03, 71), (0.015, 62)])
 def test_a_client_sends_again_after_its_own_time_out(run, fast, backoff_s, sent_ms):
