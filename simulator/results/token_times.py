@@ -83,9 +83,9 @@ class TokenTimes:
             yield times_ns
 
     def from_the_end(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Return the time of one token of each of some requests, int64 ns; -1: the request has fewer tokens here.
+        """Return the time of one token of each of some requests, int64 ns.
 
-        To be called before `slices`.
+        -1: the request has fewer tokens here. To be called before `slices`.
 
         Parameters
         ----------
