@@ -139,7 +139,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
             _gateway, fleet=fleet, plan=plan, shared=shared))
     shared.outputs.attach(replicas)
     operations = _operations(fleet, gateways, plan)
-    source = _source(workload, hooks, gates[0])
+    source = _source(workload, plan, hooks, gates[0], operations)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
                or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
@@ -151,23 +151,33 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     return Cluster(fleet, gateways, gateway_of(workload, plan.models), operations, source, shared)
 
 
-def _source(workload, hooks: Hooks, gate: Delivery):
-    """Return the source of the requests."""
+def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operations: list[Operation]):
+    """Return the source of the requests; clients that learn of ends late notify it."""
     if hooks.source is not None:
-        return hooks.source(workload)
-    return Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
+        source = hooks.source(workload)
+    else:
+        source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
+    if plan.far_clients is not None:
+        operations[-1].attach(source)
+    return source
 
 
 def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> list[Operation]:
-    """Return the operations: those in Python follow the compiled ones, as a single one; clients that retry are last."""
+    """Return the operations: those in Python follow the compiled ones, as a single one; clients are last."""
     called = []
     for make in plan.operations:
         made = make(fleet, gateways, plan)
         (fleet.operations if isinstance(made, Operation) else called).append(made)
     if called:
         fleet.operations.append(PythonCalls(fleet, called))
-    if plan.resends is not None:
-        fleet.operations.append(plan.resends(fleet, gateways, plan, gateway_of(fleet.workload, plan.models)))
+    numbers = gateway_of(fleet.workload, plan.models)
+    clients = plan.resends and plan.resends(fleet, gateways, plan, numbers)
+    if plan.far_clients is not None:
+        of_codes = [numbers.get(code, -1) for code in range(-1, len(fleet.workload.labels.get("model", ())))]
+        gateways_of = np.array(of_codes, np.int32)[fleet.workload.demands["model"] + 1]
+        clients = plan.far_clients(fleet, gateways, gateways_of, clients)
+    if clients is not None:
+        fleet.operations.append(clients)
     return fleet.operations
 
 

@@ -85,22 +85,23 @@ class TokenTimes:
     def from_the_end(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Return the time of one token of each of some requests, int64 ns.
 
-        To be called before `slices`.
+        -1: the request has fewer tokens here. To be called before `slices`.
 
         Parameters
         ----------
         rows : of the requests, ascending.
         places : which token, 1 is the last one that it got.
         """
-        found, counts = np.empty(len(rows), np.int64), self._places.counts(self._most)
+        found, counts = np.full(len(rows), -1, np.int64), self._places.counts(self._most)
         for number, memory in enumerate(self._memory):
             first, last = self._begins[number:number + 2]
             begins = np.cumsum(self._most[first:last]) - self._most[first:last]
             for at in range(*np.searchsorted(rows, (first, last)).tolist()):
                 row, place = int(rows[at]), int(places[at])
                 begin, more = begins[row - first], np.array(self._more.get(row, ()), np.int64)
-                times_ns = np.concatenate([memory[begin:begin + counts[row]], more])
-                found[at] = np.partition(times_ns, len(times_ns) - place)[len(times_ns) - place]
+                if counts[row] + len(more) >= place:
+                    times_ns = np.concatenate([memory[begin:begin + counts[row]], more])
+                    found[at] = np.partition(times_ns, len(times_ns) - place)[len(times_ns) - place]
         return found
 
     def close(self) -> None:

@@ -82,7 +82,8 @@ def has_reasoning(workload: Workload) -> bool:
 def first_answers(workload: Workload, token_times: TokenTimes) -> np.ndarray:
     """Return when the first token behind each request's reasoning was seen.
 
-    As int64 ns (n,); -1: there is none. For a request that started over the last start counts.
+    As int64 ns (n,); -1: there is none, or the client of a request to another region had given up before its last
+    token. For a request that started over the last start counts.
     """
     first_ns = np.full(len(workload), records.NEVER_NS)
     reasoning, outputs = workload.facts["reasoning_tokens"], workload.requests["output_tokens"]

@@ -12,6 +12,7 @@ ELSEWHERE = (
     r"engine\.speculative\.method: missing", r"speculative: expected none, .* has recurrent states",
     r"engine\.(prefix_match_unit|speculative|vllm_version|encoder): .*(layers|states|enable_prefix|0\.10)",
     r"topology: .* (but .* has|is not divisible)",                                      # facts of the model
+    r"cluster\.regions\.replicas: (with|expected a sum)",
     r"kv_tiers\.secondary: levels below host memory are not built",
     r"encoders of their own are those of vLLM", r'pool "e" encodes for this one', r"the power draw of encoders",
 )

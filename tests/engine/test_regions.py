@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import simulator
+from simulator.domain import records
 from simulator.errors import InputErrors
 
 MS = 1_000_000
@@ -132,25 +133,36 @@ def test_homes_are_drawn_by_share(run, by):
     assert all(same) if by == "session" else not all(same)
 
 
-def test_steps_and_threads_change_nothing(run):
+QUEUE = {"dispatch": "departures", "saturation": {"detector": "concurrency", "max_concurrency": 1}}
+CLIENTS = {"workload__client_retry": {"timeout_s": 0.12, "backoff_s": 0.004}, "cluster__gateway_queue": QUEUE | {
+    "ttl_s": 0.05, "saturation": {"detector": "concurrency", "max_concurrency": 3}}}
+
+
+@pytest.mark.parametrize("settings", [
+    {}, CLIENTS, CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}},
+    CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5}])
+def test_steps_and_threads_change_nothing(run, settings):
     draw = np.random.default_rng(3)
     rows = [(f"{0.002 * i:.3f}", draw.integers(1, 60), draw.choice(["a", "b"], p=[0.8, 0.2])) for i in range(200)]
-    found = [run(rows, threads=threads, engine__fast_forward=fast, cluster__regions__spill_at=4) for fast, threads in (
-        (True, 1), (True, 2), (False, 1))]
+    found = [run(rows, threads=threads, engine__fast_forward=fast, cluster__regions__spill_at=4, **settings)
+             for fast, threads in ((True, 1), (True, 2), (False, 1))]
 
     assert 0 < found[0].summary["regions"]["a"]["away"] < 160
     assert all(each.requests.tobytes() == found[0].requests.tobytes() for each in found[1:])
     assert all(regions(each) == regions(found[0]) for each in found[1:])
+    requests, (homes, served) = found[0].requests, map(np.array, regions(found[0]))
+    done = requests["status"] == records.COMPLETED
+    assert found[0].replicas["completed"].sum() == done.sum() > 20
+    way_ns = np.array(TWO["latency_ms"])[homes, served] + np.array(TWO["latency_ms"])[served, homes]
+    assert (requests["first_token_ns"] - requests["arrival_ns"] >= (way_ns + 2) * MS)[done].all()
 
 
 @pytest.mark.parametrize(("rows", "settings", "message"), [
-    ([(0, 1, "a,5")], {"columns": "tenant,deadline_s"}, "requests that their clients give up"),
     ([(0, 1, "c")], {}, 'column = "tenant": expected names of regions, a, b, found "c"'),
     ([(0, 1, "a")], {"cluster__regions__replicas": [1, 2]}, "expected a sum of topology.replicas = 2, found 3"),
     ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1]]}, "expected 2 rows of 2 numbers"),
     ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1], [1, 5]]}, "expected 0 from a region to itself"),
-    ([(0, 1, "a")], {"cluster__regions__share": [1.0, 1.0]}, "leave share and by out"),
-    ([(0, 1, "a")], {"horizon_s": 5.0}, "on their way to clients")])
+    ([(0, 1, "a")], {"cluster__regions__share": [1.0, 1.0]}, "leave share and by out")])
 def test_combinations_that_are_not_supported_are_refused(run, rows, settings, message):
     with pytest.raises(InputErrors) as caught:
         run(rows, **settings)
@@ -169,3 +181,124 @@ def test_each_region_admits_by_itself(run):
     results = run([(0, 5, "a"), (0.001, 5, "a"), (0.002, 5, "b")], cluster__admission={
         "policy": "token_bucket", "capacity_tokens": 100, "refill_tokens_per_s": 1e-3})
     assert results.requests["replica"].tolist() == [0, -1, 1]
+
+
+# ---- clients far from the region that serves them
+
+every_way = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+
+
+@every_way
+def test_a_closed_loop_goes_on_when_an_answer_has_come_back(run, fast):
+    # Two at a time. The second goes to b, is there from 20 on, has its tokens at 22, 23, 24, the client the last at 54.
+    # Then the third comes, finds the first at a and none at b: there 20 later, first token 2 later, 30 back; two more.
+    results = run([(0, 90, "a"), (0, 3, "a"), (0, 3, "a")], engine__fast_forward=fast,
+                  workload__load={"mode": "concurrency", "concurrency": 2})
+
+    assert regions(results)[1] == [0, 1, 1]
+    assert results.requests["arrival_ns"].tolist() == [0, 0, 54 * MS]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, 52 * MS, (54 + 20 + 2 + 30) * MS]
+    assert results.requests["completed_ns"].tolist() == [91 * MS, 54 * MS, (54 + 20 + 4 + 30) * MS]
+
+
+@every_way
+@pytest.mark.parametrize(("deadline_s", "status", "first_ms"), [
+    (0.054, records.COMPLETED, 53), (0.053999, records.TIMED_OUT, 53), (0.051, records.TIMED_OUT, -1)])
+def test_a_deadline_counts_from_the_client_to_the_client(run, fast, deadline_s, status, first_ms):
+    # Sent at 1, at b at 21, tokens at 23, 24, 25, which come back at 53, 54, 55: 54 after it was sent.
+    results = run([(0, 50, "a,9"), (0.001, 3, f"a,{deadline_s}")], columns="tenant,deadline_s",
+                  engine__fast_forward=fast)
+
+    assert results.requests["status"].tolist() == [records.COMPLETED, status]
+    completed_ns = 55 * MS if status == records.COMPLETED else -1
+    assert results.requests["completed_ns"].tolist() == [51 * MS, completed_ns]
+    assert results.requests["first_token_ns"][1] == (first_ms * MS if first_ms >= 0 else -1)
+    assert results.replicas["completed"].tolist() == [1, int(status == records.COMPLETED)]
+
+
+@every_way
+def test_a_region_works_in_vain_until_it_learns_that_a_client_gave_up(run, fast):
+    # The second gives up at 40.5, which b learns at 60.5: it has 38 tokens then, of 23 to 60, one each ms. The third
+    # comes to b at 30, when b knows that a is full, too; it runs from the end of the iteration on, at 61.
+    results = run([(0, 99, "a,9"), (0.001, 60, "a,0.0395"), (0.030, 1, "b,9")], columns="tenant,deadline_s",
+                  engine__max_num_seqs=1, engine__fast_forward=fast)
+
+    assert regions(results)[1] == [0, 1, 1]
+    assert results.requests["status"].tolist() == [records.COMPLETED, records.TIMED_OUT, records.COMPLETED]
+    assert results.requests["output_tokens"].tolist() == [99, 38, 1]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, -1, 63 * MS]
+    assert any("works on a request until it learns" in text for text in results.summary["diagnosis"])
+
+
+def test_times_of_tokens_are_those_at_the_client(run):
+    # Those of the second come back at 53, 54, 55 and so on, until its client gives up at 60; the third gives up before.
+    results = run([(0, 99, "a,9,5"), (0.001, 60, "a,0.059,5"), (0.002, 60, "a,0.04,5")], output__token_times=True,
+                  columns="tenant,deadline_s,reasoning_tokens", topology__replicas=3, cluster__regions__replicas=[1, 2])
+
+    assert regions(results)[1] == [0, 1, 1]
+    offsets, times_ns = results.token_times
+    assert [times_ns[begin] // MS for begin in offsets[:2]] == [2, 53]
+    assert np.diff(offsets).tolist() == [99, 8, 0]
+    assert results.columns("requests", ["first_answer_ns"])["first_answer_ns"].tolist() == [7 * MS, -1, -1]
+
+
+@every_way
+@pytest.mark.parametrize(("backoff_s", "sent_ms"), [(0.03, 71), (0.015, 62)])
+def test_a_client_sends_again_after_its_own_time_out(run, fast, backoff_s, sent_ms):
+    # Given up at 41, to be sent again at 71; a home that is empty from 51 on serves it. At 56 b would still serve it:
+    # b learns of the time-out at 61 and ends it with the iteration that begins then.
+    results = run([(0, 50, "a,9"), (0.001, 60, "a,0.04")], columns="tenant,deadline_s", engine__fast_forward=fast,
+                  workload__client_retry={"backoff_s": backoff_s, "jitter": 0.0, "attempts": 1})
+
+    assert regions(results)[1] == [0, 0]
+    assert results.requests["client_attempts"].tolist() == [1, 2]
+    assert results.requests["client_sent_ns"].tolist() == [0, sent_ms * MS]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, (sent_ms + 2) * MS]
+
+
+@every_way
+def test_a_client_learns_late_that_its_request_was_lost(run, fast):
+    # Lost at b at 40, which the client learns at 70; it waits 10 and sends again, to a.
+    results = run([(0, 50, "a"), (0.001, 60, "a")], engine__fast_forward=fast, workload__client_retry={
+        "backoff_s": 0.01, "jitter": 0.0}, failures=[
+            {"kind": "stop", "which": 1, "at_s": 0.04, "duration_s": 9.0, "on_failure": "lost"}])
+
+    assert results.requests["client_sent_ns"].tolist() == [0, 80 * MS]
+    assert results.requests["completed_ns"].tolist() == [51 * MS, (80 + 2 + 59) * MS]
+
+
+@every_way
+@pytest.mark.parametrize(("horizon_s", "status", "first_ms"), [
+    (0.055, records.COMPLETED, 53), (0.054999, records.RUNNING, 53), (0.052, records.RUNNING, -1)])
+def test_a_horizon_cuts_what_has_not_come_back(run, fast, horizon_s, status, first_ms):
+    results = run([(0, 50, "a"), (0.001, 3, "a")], horizon_s=horizon_s, engine__fast_forward=fast)
+
+    assert results.requests["status"].tolist() == [records.COMPLETED, status]
+    assert results.requests["first_token_ns"][1] == (first_ms * MS if first_ms >= 0 else -1)
+    assert results.replicas["completed"].tolist() == [1, int(status == records.COMPLETED)]
+
+
+# The second waits at a for the first; then a has two. The fourth goes to b, where it comes at 22 and finds the third.
+WAITING = [(0, 50, "a"), (0.001, 3, "a"), (0.001, 30, "b"), (0.002, 3, "a")]
+
+
+@every_way
+def test_a_request_waits_in_the_queue_of_its_region(run, fast):
+    # The third ends at 32; the fourth has its first token at 34, and its client that and two more 30 later.
+    results = run(WAITING, engine__fast_forward=fast, cluster__regions__spill_at=2, cluster__gateway_queue=QUEUE)
+
+    assert regions(results)[1] == [0, 0, 1, 1]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, 53 * MS, 3 * MS, 64 * MS]
+    assert results.requests["completed_ns"].tolist() == [51 * MS, 55 * MS, 32 * MS, 66 * MS]
+
+
+@every_way
+def test_a_client_learns_late_that_the_queue_of_a_region_refused_it(run, fast):
+    # The fourth waits at b from 22 to 27, which its client learns at 57; it sends again at 67, and the home is empty.
+    # The second waits at a from 1 to 6, comes again at 16, and waits to 21.
+    results = run(WAITING, engine__fast_forward=fast, cluster__regions__spill_at=2, cluster__gateway_queue=QUEUE | {
+        "ttl_s": 0.005}, workload__client_retry={"backoff_s": 0.01, "jitter": 0.0, "attempts": 1})
+
+    assert regions(results)[1] == [0, 0, 1, 0]
+    assert results.requests["client_sent_ns"].tolist() == [0, 16 * MS, MS, 67 * MS]
+    assert results.requests["completed_ns"].tolist() == [51 * MS, -1, 32 * MS, (67 + 4) * MS]

@@ -149,6 +149,15 @@ def _moves(rng: Random) -> Layer:
         "bandwidth_gb_per_s": rng.choice([0.5, 10.0]), "mode": rng.choice(["live", "blocking", "recompute"])}}
 
 
+def _regions(rng: Random) -> Layer:
+    latency_ms = [[0.0 if i == j else rng.choice([0.0, 3.0, 40.0]) for j in range(2)] for i in range(2)]
+    layer = {"topology.replicas": 3, "cluster.regions": {
+        "names": ["a", "b"], "replicas": rng.choice([[1, 2], [2, 1], [3, 0]]), "latency_ms": latency_ms,
+        "spill_at": rng.choice([0.5, 1.0, 3.0])}}
+    return layer | rng.choice([{}, {"workload.client_retry": {
+        "timeout_s": rng.choice([0.02, 0.1]), "backoff_s": rng.choice([0.0, 0.03]), "attempts": rng.randint(0, 3)}}])
+
+
 def _grammars(rng: Random) -> Layer:
     return {"engine.structured_outputs": {"fraction": rng.choice([0.2, 0.5, 1.0])} | rng.choice([
         {}, {"failing_fraction": 0.3}, {"num_grammars": 2}, {"compile_ms": 20.0}, {"cpus": 1}])}
@@ -185,7 +194,7 @@ def _drawn(rng: Random) -> Layer:
 
 WORKLOADS = (_sessions, _loop, _drawn)
 BY_HAND = (
-    _failures, _failures, _roles, _scaling, _moves, _grammars, _grammars, _speculation,
+    _failures, _failures, _roles, _scaling, _moves, _regions, _grammars, _grammars, _speculation,
     lambda rng: {"engine.lora": {"max_loras": rng.randint(1, 3)} | rng.choice([{}, {"step_factor": 1.3},
                                                                               {"per_adapter_us": 300.0}]),
                  "workload.adapters": {"names": ["a", "b", "c"], "none_share": rng.choice([0.0, 0.5])}},

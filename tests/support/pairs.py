@@ -94,6 +94,8 @@ FEATURES = {
     "router llumnix": {"cluster.routing.policy": "llumnix"},
     "gateway queue": {"cluster.gateway_queue": {"tick_s": 1e-3, "saturation": {
         "detector": "concurrency", "max_concurrency": 2}}},
+    "regions": {"cluster.regions": {
+        "names": ["a", "b"], "replicas": [1, 1], "latency_ms": [[0.0, 20.0], [30.0, 0.0]], "spill_at": 2.0}},
     "programs of agents": {"cluster.programs": {"scheduler_interval_s": 0.02, "buffer_per_program": 500}} | AGENTS,
     "KV held for programs": {"engine.kv_retention": {"policy": "predicted"}} | AGENTS,
     "closed loop": {"workload.load": {"mode": "concurrency", "concurrency": 4}},

@@ -168,10 +168,8 @@ CASES = (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
     *(RANKS | {"cluster.gateways": {"count": 2}, f"cluster.{key}": {}} for key in ("cooldown", "breaker")),
     *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
-        NIXL, ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.gateway_queue": {"saturation": {}}},
-        {"cluster.programs": {}}, {"cluster.rescheduling": {}},
-        {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"workload.client_retry": {}},
-        {"horizon_s": 5.0}, {"cluster.routing": WINDOWS},
+        NIXL, ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
+        {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.routing": WINDOWS},
         *({f"cluster.{key}": sent} for key, sent in SENT_ON.items()))),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
         {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),

@@ -1,5 +1,4 @@
 """Regions with latency between them, for [cluster.regions]."""
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from simulator.assembly.parts.gateways import routers_of
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature
 from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
 from simulator.domain.columns import Column
 from simulator.domain.regions import Regions
 from simulator.errors import InputErrors, KeyFault, did_you_mean
@@ -22,8 +22,6 @@ KEY = "cluster.regions"
 REGIONS = Feature("regions", KEY)
 OWN_GATEWAY = "a region has one gateway of its own"
 ONE_STAGE = "a gateway holds requests back for one of the two"
-OF_REGION = "a full home would hold requests that other regions have room for"
-BY_CLIENT = "what clients do depends on tokens that reach them late"
 
 
 class RegionsPart(Part):
@@ -37,14 +35,10 @@ class RegionsPart(Part):
     conflicts = (
         Conflict(REGIONS, has.ROLES, "both legs of a request would have to be in one region"),
         Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
-        Conflict(REGIONS, Feature("a gateway queue", "cluster.gateway_queue"), OF_REGION),
         Conflict(REGIONS, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
         Conflict(REGIONS, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
         Conflict(REGIONS, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
         Conflict(REGIONS, Feature("rescheduling", "cluster.rescheduling"), "moves between regions would take no time"),
-        Conflict(REGIONS, Feature("a horizon", "horizon_s", math.inf),
-                 "tokens on their way to clients are not followed"),
-        Conflict(REGIONS, Feature("clients that retry", "workload.client_retry"), BY_CLIENT),
     )
 
     @classmethod
@@ -69,12 +63,8 @@ class RegionsPart(Part):
             yield (*path, "replicas"), "with [autoscaling] give [[pools]] and pools, which grow each by itself"
 
     def meet(self, prepared) -> None:
-        """See Part; clients may not act on tokens, which reach them late."""
+        """See Part; the column of the requests has to name regions."""
         workload, faults = prepared.workload, []
-        if workload.script is not None:
-            faults.append("requests that arrive after the end of others are not supported: " + BY_CLIENT)
-        if (workload.demands["deadline_ns"] >= 0).any():
-            faults.append("requests that their clients give up are not supported: " + BY_CLIENT)
         column, by = self._table.column, self._table.by
         if by != "request" and not workload.labels.get(by):
             faults.append(f'by: expected "request", since no request has a {by}, found "{by}"')
@@ -96,7 +86,7 @@ class RegionsPart(Part):
         if front.admission is not None:
             front = replace(front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
                 front.admission, front.admission_parameters))
-        return replace(plan, front=front, keeps_journeys=True)
+        return replace(plan, front=front, keeps_journeys=True, far_clients=_clients)
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations.regions import RegionForwarding
@@ -104,19 +94,27 @@ class RegionsPart(Part):
         return (partial(_forwarding, RegionForwarding, self._table, self._latency_ns),)
 
     def report(self, run, cluster) -> None:
-        """See Part: first tokens and ends reach the client later."""
-        requests = run.workload.requests
-        back_ns = self._latency_ns[run.columns["region"], run.columns["home_region"]]
-        for name in ("first_token_ns", "completed_ns"):
-            requests[name] += np.where(requests[name] >= 0, back_ns, 0)
-        run.clock_ns = max(run.clock_ns, int(requests["completed_ns"].max(initial=0)))
+        """See Part: first tokens come later, or not at all.
+
+        FarClients has changed the ends.
+        """
+        requests, deadlines_ns = run.workload.requests, run.workload.demands["deadline_ns"]
+        first_ns, homes, regions = requests["first_token_ns"], run.columns["home_region"], run.columns["region"]
+        first_ns += np.where(first_ns >= 0, self._latency_ns[regions, homes], 0)
+        is_late = (requests["status"] == records.TIMED_OUT) & (regions != homes) & (first_ns > deadlines_ns)
+        if run.horizon_ns is not None or not run.complete:
+            is_late |= first_ns > run.clock_ns
+        first_ns[is_late] = records.NEVER_NS
 
     def summary(self, run, summary: dict) -> dict:
         """See Part."""
         found = metrics_of(run, self._table.names, self._latency_ns)
-        return {"regions": found, "diagnosis": [*notes_of(found), (
-            f"[{KEY}] the gateway of a region knows at once which replicas of other regions are routable; counts of "
-            "replicas and metrics of pools are by the clock of the replicas")]}
+        notes = [f"[{KEY}] the gateway of a region knows at once which replicas of other regions are routable; counts "
+                 "of replicas and metrics of pools are by the clock of the replicas"]
+        if (run.workload.demands["deadline_ns"] >= 0).any():
+            notes.append(f"[{KEY}] a region works on a request until it learns that the client gave up: output_tokens "
+                         "counts that, token_times does not; a client sends again once the region has learnt it")
+        return {"regions": found, "diagnosis": [*notes_of(found), *notes]}
 
     @property
     def _table(self) -> Regions:
@@ -125,6 +123,15 @@ class RegionsPart(Part):
     @property
     def _latency_ns(self) -> np.ndarray:
         return np.rint(np.array(self._table.latency_ms, np.float64) * 1e6).astype(np.int64)
+
+
+def _clients(fleet, gateways, gateways_of, clients):
+    """Return the operation of clients that learn late of what happens in other regions."""
+    from simulator.engine.operations.regions import RegionForwarding
+    from simulator.engine.sources.far_clients import FarClients
+
+    forwarding, = (each for each in fleet.operations if isinstance(each, RegionForwarding))
+    return FarClients(fleet, gateways, forwarding, gateways_of, clients)
 
 
 def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):

@@ -14,6 +14,7 @@ from simulator.domain.journey cimport (
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
+from simulator.engine.gateway.front_stage_base cimport goes_first
 from simulator.routing.door cimport ask
 
 from simulator.errors import BadAnswer
@@ -211,6 +212,8 @@ cdef class Gateway:
             self._fleet.journeys[row].admitted_ns = now_ns
         if self.queue is None:
             return self._pass_on(row, now_ns)
+        if goes_first(self._stage) and self._stage.holds(row, now_ns):
+            return 0
         return self._offer(row, now_ns)
 
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:

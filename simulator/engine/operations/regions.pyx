@@ -1,40 +1,20 @@
 """Regions: gateways forward requests to other regions, and see these with delay."""
 from libc.math cimport INFINITY
-from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.core.event_queue cimport Event
+from simulator.core.memory cimport resize
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.fleet.events cimport ROUTE
-from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
-from simulator.engine.gateway.stage_base cimport Stage
-from simulator.engine.operations.base cimport Operation
-from simulator.routing.instances.base cimport Assignment
 
 import numpy as np
 
 cdef int64_t FORWARDED = <int64_t>1 << 32       # in the payload of a ROUTE event: it reaches the gateway of its region
 
 
-cdef struct Change:             # of the number of requests in a region
-    int64_t time_ns
-    int32_t following           # the next change of this region; -1: none yet
-    int32_t delta
-
-
-cdef struct Sight:              # one region, as the gateway of another, or its own, sees it
-    int64_t latency_ns          # one way
-    int32_t last                # last change that it knows; -1: none
-    int32_t known               # requests by then
-    int32_t first_sent          # oldest request forwarded there that may not be in `known`; -1: none
-    int32_t last_sent
-    int32_t num_sent            # requests forwarded there that may not be in `known`
-
-
 @cython.final
-cdef class RegionStage(Stage):
+cdef class RegionStage(FrontStage):
     """The choice of a region for the requests of a gateway with an instance in each.
 
     fleet, gateway : of the cluster.
@@ -44,23 +24,6 @@ cdef class RegionStage(Stage):
     settings : (spill_at, whether the nearest region is preferred to that of the lowest load).
     """
 
-    cdef Fleet _fleet
-    cdef void* _gateway             # Gateway, borrowed: it refers to this stage
-    cdef Assignment _assignment
-    cdef int32_t _count             # regions
-    cdef Sight* _sights             # [home, region]
-    cdef int32_t[::1] _region_of    # [replica of the view]
-    cdef int32_t* _first            # [region] its first change; -1: none
-    cdef int32_t* _last             # [region]
-    cdef Change* _changes           # in order of time
-    cdef int32_t _num_changes
-    cdef int32_t[::1] _following    # [row] the next request forwarded from its home to its region; -1: none
-    cdef int64_t[::1] _sent_ns      # [row] when it was forwarded; -1: it was not
-    cdef int8_t[::1] _is_in         # [row] 1: it is counted in its region; 2: no more
-    cdef double _spill_at
-    cdef bint _prefers_near
-    cdef readonly dict arrays       # name -> array (requests,)
-
     def __init__(self, Fleet fleet, Gateway gateway, Assignment assignment, homes, region_of, latency_ns, settings):
         rows = len(fleet.workload.requests)
         self._fleet, self._gateway, self._assignment = fleet, <void*>gateway, assignment
@@ -69,17 +32,15 @@ cdef class RegionStage(Stage):
         self._sights = <Sight*>calloc(self._count * self._count, sizeof(Sight))
         self._first = <int32_t*>calloc(self._count, sizeof(int32_t))
         self._last = <int32_t*>calloc(self._count, sizeof(int32_t))
-        self._changes = <Change*>calloc(2 * rows + 1, sizeof(Change))
-        if self._sights == NULL or self._first == NULL or self._last == NULL or self._changes == NULL:
+        if self._sights == NULL or self._first == NULL or self._last == NULL:
             raise MemoryError()
         for home in range(self._count):
             self._first[<int32_t>home] = self._last[<int32_t>home] = -1
             for region in range(self._count):
                 self._begin(&self._sights[<int32_t>(home * self._count + region)], latency_ns[home, region])
         assignment.instances[:] = homes
-        found = {"homes": homes.copy(), "sent_ns": np.full(rows, -1, np.int64), "regions": assignment.instances}
-        self._following, self._sent_ns = np.full(rows, -1, np.int32), found["sent_ns"]
-        self._is_in = np.zeros(rows, np.int8)
+        found = {"homes": homes.copy(), "is_away": np.zeros(rows, np.int8), "regions": assignment.instances}
+        self._homes, self._is_away, self._is_in = found["homes"], found["is_away"], np.zeros(rows, np.int8)
         self.arrays = found
 
     cdef void _begin(self, Sight* sight, int64_t latency_ns) noexcept:
@@ -91,9 +52,10 @@ cdef class RegionStage(Stage):
         free(self._first)
         free(self._last)
         free(self._changes)
+        free(self._sendings)
 
     cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil:
-        cdef int32_t home = self._assignment.of(row), region
+        cdef int32_t home = self._homes[row], region
         if self._is_in[row]:                    # it is sent to another replica of its region
             return False
         region = self._choose(home, now_ns)
@@ -101,27 +63,33 @@ cdef class RegionStage(Stage):
             self._note(home, row, 1, now_ns)
             return False
         self._assignment._instances[row] = region
-        self._sent_ns[row] = now_ns
-        self._note_sent(&self._sights[home * self._count + region], row)
+        self._is_away[row] = 1
+        self._note_sent(&self._sights[home * self._count + region], now_ns)
         self._fleet.events.push(now_ns + self._sights[home * self._count + region].latency_ns, ROUTE, ROUTE,
                                 (<Gateway>self._gateway).index, row | FORWARDED)
         return True
 
     cdef int reach(self, int32_t row, int64_t now_ns) except -1 nogil:
-        """Route a forwarded request at the gateway of its region."""
         if self._fleet.requests[row].status >= COMPLETED:
             return 0
         self._note(self._assignment.of(row), row, 1, now_ns)
-        return (<Gateway>self._gateway).go_on(row, now_ns)
+        return (<Gateway>self._gateway).return_to_gateway(row, now_ns)
 
-    cdef void leave(self, int32_t row, int64_t now_ns) noexcept nogil:
-        """Take a request that has ended out of its region."""
+    cdef int leave(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._is_in[row] == 1:
             self._note(self._assignment.of(row), row, -1, now_ns)
+        return 0
 
-    cdef void _note(self, int32_t region, int32_t row, int32_t delta, int64_t now_ns) noexcept nogil:
+    cdef void renew(self, int32_t row) noexcept nogil:
+        self._assignment._instances[row] = self._homes[row]
+        self._is_in[row] = self._is_away[row] = 0
+
+    cdef int _note(self, int32_t region, int32_t row, int32_t delta, int64_t now_ns) except -1 nogil:
         """Record that a request enters a region, or leaves it."""
-        cdef int32_t i = self._num_changes
+        cdef int32_t i = self._num_changes, room = 2 * self._room + 16
+        if i == self._room:
+            resize(&self._changes, room * sizeof(Change))
+            self._room = room
         self._is_in[row] = 1 if delta > 0 else 2
         self._changes[i].time_ns, self._changes[i].following, self._changes[i].delta = now_ns, -1, delta
         if self._last[region] < 0:
@@ -130,14 +98,23 @@ cdef class RegionStage(Stage):
             self._changes[self._last[region]].following = i
         self._last[region] = i
         self._num_changes += 1
+        return 0
 
-    cdef void _note_sent(self, Sight* sight, int32_t row) noexcept nogil:
+    cdef int _note_sent(self, Sight* sight, int64_t now_ns) except -1 nogil:
+        """Record that a request is forwarded from a home to a region."""
+        cdef int32_t i = self._num_sendings, room = 2 * self._sendings_room + 16
+        if i == self._sendings_room:
+            resize(&self._sendings, room * sizeof(Sending))
+            self._sendings_room = room
+        self._sendings[i].time_ns, self._sendings[i].following = now_ns, -1
         if sight.first_sent < 0:
-            sight.first_sent = row
+            sight.first_sent = i
         else:
-            self._following[sight.last_sent] = row
-        sight.last_sent = row
+            self._sendings[sight.last_sent].following = i
+        sight.last_sent = i
         sight.num_sent += 1
+        self._num_sendings += 1
+        return 0
 
     cdef int64_t _requests(self, int32_t home, int32_t region, int64_t now_ns) noexcept nogil:
         """Return the requests of a region as far as the gateway of a home knows."""
@@ -147,8 +124,8 @@ cdef class RegionStage(Stage):
             sight.known += self._changes[following].delta
             sight.last = following
             following = self._changes[following].following
-        while sight.first_sent >= 0 and self._sent_ns[sight.first_sent] + 2 * sight.latency_ns <= now_ns:
-            sight.first_sent = self._following[sight.first_sent]
+        while sight.first_sent >= 0 and self._sendings[sight.first_sent].time_ns + 2 * sight.latency_ns <= now_ns:
+            sight.first_sent = self._sendings[sight.first_sent].following
             sight.num_sent -= 1
         return sight.known + sight.num_sent
 
@@ -200,14 +177,10 @@ cdef class RegionForwarding(Operation):
     latency_ns, settings : as `RegionStage` takes them.
     """
 
-    cdef readonly list stages       # RegionStage, by gateway
-    cdef void** _stages             # its elements, borrowed
-    cdef void** _gateways           # Gateway, borrowed
-    cdef int32_t _num_gateways
-
     def __init__(self, Fleet fleet, gateways, assignments, homes, regions_of, latency_ns, settings):
         cdef Gateway gateway
         self.kinds, self.stages, self._num_gateways = (ROUTE,), [], len(gateways)
+        self._latency_ns = latency_ns
         self._stages = <void**>calloc(self._num_gateways, sizeof(void*))
         self._gateways = <void**>calloc(self._num_gateways, sizeof(void*))
         if self._stages == NULL or self._gateways == NULL:
@@ -234,12 +207,18 @@ cdef class RegionForwarding(Operation):
             (<RegionStage>self._stages[i]).leave(row, now_ns)
         return 0
 
+    def regions(self):
+        """Return the region that serves each request, or would, as numbered in names, int32 (requests,)."""
+        found = [stage.arrays for stage in self.stages]
+        regions = found[0]["regions"]
+        for arrays in found[1:]:
+            regions = np.where(arrays["is_away"] > 0, arrays["regions"], regions)
+        return regions
+
+    def back_ns(self, rows=slice(None)):
+        """Return the time that answers to some requests take to their clients, int64 ns."""
+        return self._latency_ns[self.regions()[rows], self.stages[0].arrays["homes"][rows]]
+
     def report(self, run):
         """See Operation: home and region of each request, as numbered in names."""
-        found = [stage.arrays for stage in self.stages]
-        sent_ns = np.maximum.reduce([arrays["sent_ns"] for arrays in found])
-        regions = found[0]["regions"].copy()
-        for arrays in found[1:]:
-            regions = np.where(arrays["sent_ns"] >= 0, arrays["regions"], regions)
-        run.columns["home_region"], run.columns["region"] = found[0]["homes"], regions
-        run.records["forwarded"] = sent_ns >= 0
+        run.columns["home_region"], run.columns["region"] = self.stages[0].arrays["homes"], self.regions().copy()

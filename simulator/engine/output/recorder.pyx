@@ -44,6 +44,10 @@ cdef class Recorder:
         """Record how long each request executed; for iterations recorded one by one, without group members."""
         self.executions = Executions(num_requests)
 
+    def send_tokens_through(self, make):
+        """Pass tokens on to make(sink), in place of the sink."""
+        self._sink = make(self._sink)
+
     def _hold_tokens(self, rows):
         cdef TokenRow[::1] view = rows
         self._token_rows = rows
@@ -139,10 +143,14 @@ cdef class Recorder:
         """
         self._merge.pass_on(before_ns)
 
+    def pass_tokens_on(self):
+        """Pass on the tokens that are held."""
+        if self.num_tokens:
+            self._flush_tokens()
+
     def close(self):
         """Pass on the remaining rows."""
         if self._merge is not None:
             self._merge.pass_on(NEVER_NS)
             self._merge.close()
-        if self.num_tokens:
-            self._flush_tokens()
+        self.pass_tokens_on()
