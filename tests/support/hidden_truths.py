@@ -129,7 +129,6 @@ def instance(result, replica, clocks) -> list[dict]:
     times_s, seen_s, _ = clocks
     rows = result.requests[result.requests["replica"] == replica]
     samples = result.replica_samples[result.replica_samples["replica"] == replica]
-    blocks = int(result.replicas["num_blocks"][0])
     done, first = rows[rows["completed_ns"] >= 0], rows[rows["first_token_ns"] >= 0]
     series = []
 
@@ -139,6 +138,7 @@ def instance(result, replica, clocks) -> list[dict]:
             times_s.tolist(), np.asarray(values).tolist(), strict=True)]})
 
     count = partial(counted, clocks)
+
     def histogram(name, events_ns, values, bounds):
         for bound in (*bounds, np.inf):
             add(f"{name}_bucket", count(events_ns, values <= bound), le="+Inf" if bound == np.inf else str(bound))
@@ -149,18 +149,17 @@ def instance(result, replica, clocks) -> list[dict]:
     after = seen_s * 1e9 > samples["time_ns"][-1]
     for kind in ("running", "waiting"):
         add(f"num_requests_{kind}", np.where(after, 0, samples[kind][place]))
-    add("kv_cache_usage_perc", samples["used_blocks"][place] / blocks)
+    add("kv_cache_usage_perc", samples["used_blocks"][place] / result.replicas["num_blocks"][0])
     add("request_success_total", count(done["completed_ns"]), finished_reason="length")
     add("prompt_tokens_total", count(first["first_token_ns"], first["prompt_tokens"]))
     add("generation_tokens_total", count(done["completed_ns"], done["output_tokens"]))
     add("prefix_cache_queries_total", count(first["first_token_ns"], first["prompt_tokens"]))
     add("prefix_cache_hits_total", count(first["first_token_ns"], first["cached_tokens"]))
-    many = done[done["output_tokens"] > 1]
     histogram("time_to_first_token_seconds", first["first_token_ns"],
               (first["first_token_ns"] - first["arrival_ns"]) / 1e9, FIRST_TOKEN_S)
-    spans_s, gaps = (many["completed_ns"] - many["first_token_ns"]) / 1e9, many["output_tokens"] - 1
-    add("inter_token_latency_seconds_sum", count(many["completed_ns"], spans_s))
-    add("inter_token_latency_seconds_count", count(many["completed_ns"], gaps))
+    decode_s = (done["completed_ns"] - done["first_token_ns"]) / 1e9
+    add("inter_token_latency_seconds_sum", count(done["completed_ns"], decode_s))
+    add("inter_token_latency_seconds_count", count(done["completed_ns"], done["output_tokens"] - 1))
     histogram("e2e_request_latency_seconds", done["completed_ns"], (done["completed_ns"] - done["arrival_ns"]) / 1e9,
               REQUEST_S)
     for name, column in (("prompt", "prompt_tokens"), ("generation", "output_tokens")):

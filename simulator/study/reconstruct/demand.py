@@ -44,11 +44,14 @@ def drawn_outages(generator: np.random.Generator, records: Sequence[Record]) -> 
 
 
 def _outage(generator: np.random.Generator, i: int, record: Record, window: Window) -> Outage:
-    """Return a restart: a scrape failed within a step of the last one, and none did a step before the next."""
+    """Return a restart: it stops within a step of the last scrape, and is back near the next one.
+
+    Values are up to a step older than their times, by another lag for each instance: so half a step is added.
+    """
     span_s = window.end_s - window.begin_s
     step_s = min(record.step_s, span_s / 2)
     stop_s = window.begin_s + step_s * generator.random()
-    back_s = window.end_s - step_s * generator.random()
+    back_s = window.end_s + step_s * (1.5 * generator.random() - 1.0)
     return Outage(i, stop_s, max(back_s, stop_s + 0.001))
 
 

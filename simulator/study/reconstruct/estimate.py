@@ -89,7 +89,8 @@ def answer_of(question: Question, show: Callable[[int, int], None] = lambda done
         Metrics do not count requests, and there is no log; no request was seen.
     """
     facts = facts_of(question)
-    has_shape = question.log is None or facts.hit_share >= LEAST_SHARE
+    has_restart = any(window.has_restart for record in facts.records for window in record.windows)
+    has_shape = question.log is None or facts.hit_share >= LEAST_SHARE or (has_restart and question.restarts)
     total = question.draws * (CANDIDATES if has_shape else 1)
     candidates = []
     with TemporaryDirectory() as folder:

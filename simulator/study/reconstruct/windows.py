@@ -55,7 +55,6 @@ class Record(NamedTuple):
     """The windows of an instance.
 
     step_s : median distance of scrapes. present : requests in it at the first scrape. left : at the last one.
-    starts_s : known instants at which its process started.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Record(NamedTuple):
     windows: tuple[Window, ...]
     present: int
     left: int
-    starts_s: tuple[float, ...]
 
     @property
     def gaps(self) -> list[Window]:
@@ -133,12 +131,11 @@ def _record(instance: Instance) -> Record:
         (PROMPT, "prompt_tokens_total"), (OUTPUT, "generation_tokens_total")))
     ttft_s, itl_s = (_means(grown(f"{name}_sum"), grown(f"{name}_count")) for name in (
         FIRST, "inter_token_latency_seconds"))
-    starts_s = tuple(np.unique(values[START][1:][resets]).tolist()) if START in values else ()
     step_s = float(np.median(np.diff(times_s)))
     return Record(instance.name, step_s, tuple(
         Window(float(times_s[i]), float(times_s[i + 1]), round(arrived[i]), round(ended[i]), prompts[i], outputs[i],
                float(ttft_s[i]), float(itl_s[i]), round(inside[i]) if resets[i] else -1)
-        for i in range(len(resets))), round(inside[0]), round(inside[-1]), starts_s)
+        for i in range(len(resets))), round(inside[0]), round(inside[-1]))
 
 
 def _lengths(instance: Instance, name: str, resets: np.ndarray, fallback: str, ended: np.ndarray) -> list[Lengths]:
