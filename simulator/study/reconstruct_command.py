@@ -19,6 +19,7 @@ from simulator.study.what_if import errors_of, intervals, intervals_text, json_o
 
 DONE = 0
 FILE = "reconstruction.json"
+EPOCH_S = 1e9                   # a log with smaller times counts from its own start
 EXPERIMENT, TRACE = "experiment.toml", "trace.csv"
 
 
@@ -54,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
     InputErrors
         All faults of experiment, metrics, log and variants; nothing is written.
     """
-    experiment, series, log, variants = collect_faults(
-        lambda: load_experiment(options.experiment, options.overrides, "--set"), lambda: _series(options.metrics),
-        lambda: _log(options), lambda: read_variants(options.what_if) if options.what_if else None)
+    experiment, (series, log), variants = collect_faults(
+        lambda: load_experiment(options.experiment, options.overrides, "--set"), lambda: _measured(options),
+        lambda: read_variants(options.what_if) if options.what_if else None)
     folder = Path(options.out or Path("results", f"{experiment.name}_reconstructed"))
     if (folder / FILE).exists() and not options.overwrite:
         raise InputErrors([f"{folder / FILE}: exists; --overwrite replaces it, --out chooses another directory"])
@@ -80,15 +81,18 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _series(files: list[str]) -> list[Series]:
-    return [each for found in collect_faults(*(lambda file=file: _series_of(file) for file in files)) for each in found]
-
-
-def _series_of(file: str) -> list[Series]:
-    source = Source(file)
-    if statistics_lines.recognises(source):
-        return statistics_lines.read(source)
-    return range_query.read_metrics(source)
+def _measured(options: argparse.Namespace) -> tuple[list[Series], Requests | None]:
+    """Return metrics and log; lines of statistics get their year from the log."""
+    *sources, log = collect_faults(*(lambda file=file: Source(file) for file in options.metrics), lambda: _log(options))
+    have_lines = [statistics_lines.recognises(source) for source in sources]
+    if any(have_lines) and not all(have_lines):
+        raise InputErrors(["--metrics: expected answers of Prometheus or lines of statistics, found both: they count "
+                           "the same requests"])
+    near_s = float(log.arrival_s[0]) if log is not None and log.arrival_s[0] >= EPOCH_S else None
+    found = collect_faults(*(
+        lambda source=source: statistics_lines.read(source, near_s) if have_lines[0] else
+        range_query.read_metrics(source) for source in sources))
+    return [each for series in found for each in series], log
 
 
 def _log(options: argparse.Namespace) -> Requests | None:

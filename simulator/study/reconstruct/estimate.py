@@ -114,7 +114,7 @@ def facts_of(question: Question) -> Facts:
     if question.log is None and not any(window.ended for record in records for window in record.windows):
         raise InputErrors(["--metrics: no request ended between the first scrape and the last one"])
     seen = seen_of(question.instances)
-    skew = None if question.log is None else skew_of(records, question.log.arrival_s)
+    skew = None if question.log is None else skew_of(records, question.log)
     holes = [] if question.log is None else holes_of(question.log, records, skew)
     return Facts(records, seen, skew, holes, _hit_share(question.instances, seen))
 

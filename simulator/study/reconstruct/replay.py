@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 class Draw(NamedTuple):
     """A reconstruction.
 
-    zero_s : beginning of its simulated time, seconds since 1970.
+    zero_s : beginning of its simulated time, seconds since 1970. cut : requests that max_model_len cut.
     """
 
     shape: Shape
@@ -46,6 +46,7 @@ class Draw(NamedTuple):
     outages: tuple[Outage, ...]
     zero_s: float
     prompts: list[str] | None
+    cut: int
 
 
 class Site(NamedTuple):
@@ -95,7 +96,8 @@ def laid_out(generator: np.random.Generator, shape: Shape, demand: Demand, outag
     if shape.sharing.hit_share:
         texts = prompt_texts(prompts, *drawn_heads(generator, prompts, site.block, shape.sharing))
     return Draw(shape, Demand(demand.arrival_s, prompts, outputs), tuple(outages),
-                first_s - math.ceil(early_s / step_s) * step_s, texts)
+                first_s - math.ceil(early_s / step_s) * step_s, texts,
+                int(np.count_nonzero((prompts < demand.prompt_tokens) | (outputs < demand.output_tokens))))
 
 
 def trace_text(draw: Draw) -> str:

@@ -46,7 +46,13 @@ def events_of(answer: Answer) -> list[str]:
 
 def assumptions_of(question: Question, answer: Answer) -> list[str]:
     """Return the assumptions of a reconstruction, a sentence each."""
-    said = []
+    said = list(question.log.notes) if question.log is not None else []
+    instances, replicas = len(question.instances), question.site.replicas
+    if instances != replicas:
+        said.append(f"assumed: the metrics of {number_of(instances, 'instance')} are those of "
+                    f"{number_of(replicas, 'replica')} of the experiment together.")
+    if cut := answer.kept[0].draw.cut:
+        said.append(f"cut: {number_of(cut, 'request')} to the {question.site.most:,} tokens of max_model_len.")
     if question.log is None:
         said.append("assumed: prompt and output lengths of requests that end in one window are independent; within "
                     "buckets the logarithm of a length is uniform; arrivals within a window have gaps of a drawn "

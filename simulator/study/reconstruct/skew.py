@@ -1,20 +1,26 @@
-"""The difference of two clocks: that of the log, and that of the metrics."""
+"""The difference of two clocks: that of the log, and that of the metrics.
+
+A log of another time zone, or with a clock that begins at 0, has a large one. Requests that came in each window decide;
+where the metrics do not count requests (lines of statistics), prompt tokens do.
+"""
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from simulator.study.reconstruct.access_log import Requests
 from simulator.study.reconstruct.windows import Record
 
-FARTHEST_S = 900.0
-STEPS_S = (1.0, 0.02)           # of the search: over all, then around the best
+DAY_S = 86400.0
+FARTHEST_S = 14 * 3600.0        # of time zones
+STEPS_S = (5.0, 1.0, 0.02)      # of the search: over all, then around the best
 NEAR = 1.05                     # of the least misfit: shifts within it are as good
 
 
 class Skew(NamedTuple):
     """The clock of the log is ahead by `best_s`, between `low_s` and `high_s`.
 
-    misfit : requests in another window.
+    misfit : requests, or tokens, in another window.
     """
 
     best_s: float
@@ -23,32 +29,42 @@ class Skew(NamedTuple):
     misfit: float
 
 
-def windows_together(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
-    """Return windows that all instances have, and the arrivals in each."""
-    edges: dict[tuple[float, float], list[int]] = {}
+def windows_together(records: Sequence[Record], of_tokens: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return windows that all instances have, and the arrivals in each.
+
+    of_tokens : prompt tokens in place of arrivals.
+    """
+    edges: dict[tuple[float, float], list[float]] = {}
     for record in records:
         for window in record.windows:
-            if window.arrived >= 0 and not window.has_restart:
-                edges.setdefault((window.begin_s, window.end_s), []).append(window.arrived)
+            if (of_tokens or window.arrived >= 0) and not window.has_restart:
+                count = window.prompts.total if of_tokens else window.arrived
+                edges.setdefault((window.begin_s, window.end_s), []).append(count)
     whole = sorted((edge, sum(counts)) for edge, counts in edges.items() if len(counts) == len(records))
     return np.array([edge for edge, _ in whole]).reshape(-1, 2), np.array([count for _, count in whole])
 
 
-def skew_of(records: Sequence[Record], arrival_s: np.ndarray) -> Skew | None:
-    """Return the shift at which a log best fits; None: metrics count no requests."""
+def skew_of(records: Sequence[Record], log: Requests) -> Skew | None:
+    """Return the shift at which a log best fits; None: metrics count nothing."""
     edges, counts = windows_together(records)
+    weights = np.ones(len(log))
+    if not len(counts) or not counts.any():
+        edges, counts = windows_together(records, of_tokens=True)
+        weights = np.maximum(log.prompt_tokens, 0)
     if not len(counts) or not counts.any():
         return None
-    best_s, found = 0.0, []
+    total = np.r_[0.0, np.cumsum(weights)]
+    apart_s = float(log.arrival_s[0] - edges[0, 0])
+    best_s, found, misfits = apart_s if abs(apart_s) > DAY_S else 0.0, np.zeros(1), np.zeros(1)
+    reach_s = FARTHEST_S
     for step_s in STEPS_S:
-        reach_s = FARTHEST_S if step_s == STEPS_S[0] else 2 * STEPS_S[0]
         shifts_s = best_s + np.arange(-reach_s, reach_s + step_s / 2, step_s)
-        misfits = np.array([_misfit(edges + shift_s, counts, arrival_s) for shift_s in shifts_s])
+        misfits = np.array([_misfit(edges + shift_s, counts, log.arrival_s, total) for shift_s in shifts_s])
         best_s = float(np.mean(shifts_s[misfits == misfits.min()]))
-        found = shifts_s[misfits <= NEAR * misfits.min() + 1.0]
+        found, reach_s = shifts_s[misfits <= NEAR * misfits.min() + 1.0], 2 * step_s
     return Skew(best_s, float(found.min()), float(found.max()), float(misfits.min()))
 
 
-def _misfit(edges: np.ndarray, counts: np.ndarray, arrival_s: np.ndarray) -> float:
+def _misfit(edges: np.ndarray, counts: np.ndarray, arrival_s: np.ndarray, total: np.ndarray) -> float:
     places = np.searchsorted(arrival_s, edges)
-    return float(np.abs(np.diff(places, axis=1)[:, 0] - counts).sum())
+    return float(np.abs(total[places[:, 1]] - total[places[:, 0]] - counts).sum())

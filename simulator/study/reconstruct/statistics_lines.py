@@ -18,7 +18,7 @@ LINE = re.compile(
     r"Running: (?P<running>\d+) reqs,(?: Swapped: \d+ reqs,)? (?:Waiting|Pending): (?P<waiting>\d+) reqs"
     r"(?:, (?:GPU )?KV cache usage: (?P<usage>[\d.]+)%)?(?:.*?Prefix cache hit rate: (?:GPU: )?(?P<hits>[\d.]+)%)?")
 YEAR = 2024             # lines have none; a leap year has all days
-YEAR_S = 366 * 86400.0
+YEAR_S = 365.25 * 86400.0
 KINDS = {"running": ("num_requests_running", 1.0), "waiting": ("num_requests_waiting", 1.0),
          "usage": ("kv_cache_usage_perc", 0.01), "hits": ("prefix_cache_hit_rate", 0.01)}
 COUNTS = {"prompt": "prompt_tokens_total", "output": "generation_tokens_total"}
@@ -29,8 +29,10 @@ def recognises(source: Source) -> bool:
     return b"Avg prompt throughput" in source.data
 
 
-def read(source: Source) -> list[Series]:
+def read(source: Source, near_s: float | None = None) -> list[Series]:
     """Return the series of a log; throughputs are added up to counters.
+
+    near_s : an instant of its year, seconds since 1970; lines have no year. None: any year.
 
     Raises
     ------
@@ -43,11 +45,12 @@ def read(source: Source) -> list[Series]:
             engines.setdefault(found["engine"] or "0", []).append(found)
     if not engines or any(len(found) < 2 for found in engines.values()):
         raise InputErrors([f"{source.path}: expected two lines of statistics of each engine or more"])
-    return [each for engine, found in sorted(engines.items()) for each in _of_engine(source, engine, found)]
+    year = YEAR if near_s is None else datetime.fromtimestamp(near_s, UTC).year
+    return [each for engine, found in sorted(engines.items()) for each in _of_engine(source, engine, found, year)]
 
 
-def _of_engine(source: Source, engine: str, lines: list[re.Match]) -> list[Series]:
-    times_s = np.array([_time_s(line) for line in lines])
+def _of_engine(source: Source, engine: str, lines: list[re.Match], year: int) -> list[Series]:
+    times_s = np.array([_time_s(line, year) for line in lines])
     times_s += YEAR_S * np.cumsum(np.r_[False, np.diff(times_s) < -YEAR_S / 2])     # New Year
     is_later = np.r_[True, np.diff(times_s) > 0]
     lines, times_s = [line for line, later in zip(lines, is_later, strict=True) if later], times_s[is_later]
@@ -65,6 +68,7 @@ def _numbers(lines: list[re.Match], group: str) -> np.ndarray:
     return np.array([float(line[group] or 0) for line in lines])
 
 
-def _time_s(line: re.Match) -> float:
+def _time_s(line: re.Match, year: int) -> float:
     hours, minutes, seconds = map(int, line["clock"].split(":"))
-    return datetime(YEAR, int(line["month"]), int(line["day"]), hours, minutes, seconds, tzinfo=UTC).timestamp()
+    day_s = datetime(year, int(line["month"]), 1, tzinfo=UTC).timestamp() + 86400 * (int(line["day"]) - 1)
+    return day_s + 3600 * hours + 60 * minutes + seconds

@@ -93,7 +93,7 @@ def test_the_clock_of_a_log_is_found_and_its_hole_filled():
     record = record_of(instance(ended, np.zeros(41)), True)
     logged = np.sort(arrival_s[(arrival_s < 300) | (arrival_s > 345)] + 41.3)
     log = Requests(logged, np.full(len(logged), 10), np.full(len(logged), 4), 0.0)
-    skew = skew_of([record], log.arrival_s)
+    skew = skew_of([record], log)
     holes = holes_of(log, [record], skew)
     other = drawn_demand(generator, [record], 1.0, [])
 

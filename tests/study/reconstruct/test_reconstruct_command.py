@@ -74,6 +74,30 @@ def test_metrics_without_counts_of_requests_are_refused_without_a_log(told, caps
     assert "no series request_success_total" in capsys.readouterr().err
 
 
+def test_lines_of_statistics_are_laid_on_the_log_by_their_tokens(told, capsys):
+    folder, _ = told
+    rows = "".join(f"{1.8e9 + 5 * i + 0.5},{100 + 37 * i % 400},20\n" for i in range(60))
+    (folder / "rows.csv").write_text("time,isl,osl\n" + rows)
+    lines, prompts = "", [100 + 37 * i % 400 for i in range(60)]
+    for i in range(31):         # the server's clock shows another zone, two hours later
+        seen, tokens = divmod(10 * i, 60), sum(prompts[2 * i - 2:2 * i]) if i else 0
+        lines += (f"INFO 01-15 10:{seen[0]:02d}:{seen[1]:02d} [loggers.py] Engine 000: Avg prompt throughput: "
+                  f"{tokens / 10} tokens/s, Avg generation throughput: 4.0 tokens/s, Running: 1 reqs, Waiting: 0 "
+                  "reqs\n")
+    (folder / "server.log").write_text(lines)
+
+    assert cli.main(["reconstruct", str(folder / "servers.toml"), "--metrics", str(folder / "server.log"), "--log",
+                     str(folder / "rows.csv"), "--draws", "1", "--out", str(folder / "lines"), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["clock_skew_s"]["value"] == pytest.approx(-7200, abs=5)
+    assert {row["name"]: row["simulated"] for row in content["series"]}["prompt tokens/s"] == pytest.approx(
+        sum(prompts) / 300, rel=0.05)
+    assert "the metrics of 1 instance are those of 2 replicas" in content["assumptions"][0]
+    assert cli.main(["reconstruct", str(folder / "servers.toml"), "--metrics", str(folder / "server.log"), "--metrics",
+                     str(folder / "metrics.json"), "--log", str(folder / "rows.csv")]) == 2
+    assert "found both" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("has_log", [False, True])
 def test_intervals_hold_hidden_truths(has_log):
     holds, of_all = held(drawn_truth(12, scrapes=10), has_log, CHANGES[2:3], 3)
