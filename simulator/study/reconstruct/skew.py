@@ -54,8 +54,8 @@ def skew_of(records: Sequence[Record], log: Requests) -> Skew | None:
     if not len(counts) or not counts.any():
         return None
     total = np.r_[0.0, np.cumsum(weights)]
-    apart_s = float(log.arrival_s[0] - edges[0, 0])
-    best_s, found, misfits = apart_s if abs(apart_s) > DAY_S else 0.0, np.zeros(1), np.zeros(1)
+    offset_s = float(log.arrival_s[0] - edges[0, 0])
+    best_s, found, misfits = offset_s if abs(offset_s) > DAY_S else 0.0, np.zeros(1), np.zeros(1)
     reach_s = FARTHEST_S
     for step_s in STEPS_S:
         shifts_s = best_s + np.arange(-reach_s, reach_s + step_s / 2, step_s)
