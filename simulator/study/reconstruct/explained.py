@@ -182,7 +182,7 @@ def misfit(measured: Seen, simulated: Seen) -> float:
     if pair[0] in measured.grown and mean_of(measured, *pair) > 0:
         found += abs(float(np.log(max(mean_of(simulated, *pair), 1e-9) / mean_of(measured, *pair))))
     if WAITING in measured.level and len(measured.level[WAITING]):
-        ours, theirs = (float(each.level[WAITING].mean()) for each in (simulated, measured))
+        ours, theirs = (float(np.nan_to_num(each.level[WAITING]).mean()) for each in (simulated, measured))
         found += abs(float(np.log((1 + ours) / (1 + theirs))))
     hits = ("prefix_cache_hits_total", "prefix_cache_queries_total")
     if hits[0] in measured.grown and hits[1] in measured.grown:

@@ -89,7 +89,24 @@ def instances_of(found: Iterable[Series]) -> list[Instance]:
     places: dict[tuple[str, ...], list[Series]] = {}
     for each in known:
         places.setdefault(tuple(each.labels.get(label, "") for label in PLACES), []).append(each)
-    return [_instance(" ".join(filter(None, place)) or "server", members) for place, members in sorted(places.items())]
+    return on_a_grid([_instance(" ".join(filter(None, place)) or "server", members)
+                      for place, members in sorted(places.items())])
+
+
+def on_a_grid(instances: list[Instance]) -> list[Instance]:
+    """Return instances at the same times, where each was scraped at its own.
+
+    Answers of query_range have the same times; raw samples move by half the distance of scrapes at most.
+    """
+    if len(instances) < 2 or all(np.array_equal(each.times_s, instances[0].times_s) for each in instances):
+        return instances
+    steps_s = np.concatenate([np.diff(each.times_s) for each in instances])
+    first_s = min(float(each.times_s[0]) for each in instances)
+    step_s = float(np.median(steps_s)) if len(steps_s) else 1.0
+    places = [np.round((each.times_s - first_s) / step_s) for each in instances]
+    if any(np.any(np.diff(place) <= 0) for place in places):        # scraped at changing distances
+        return instances
+    return [each._replace(times_s=first_s + place * step_s) for each, place in zip(instances, places, strict=True)]
 
 
 def _instance(name: str, members: list[Series]) -> Instance:

@@ -7,7 +7,7 @@ from simulator.study.reconstruct.demand import drawn_demand, drawn_outages, spre
 from simulator.study.reconstruct.densities import densities_of, limits
 from simulator.study.reconstruct.lengths import drawn_lengths
 from simulator.study.reconstruct.logged import holes_of, logged_demand
-from simulator.study.reconstruct.series import Instance
+from simulator.study.reconstruct.series import Instance, on_a_grid
 from simulator.study.reconstruct.sharing import Sharing, drawn_heads, prompt_texts
 from simulator.study.reconstruct.skew import skew_of
 from simulator.study.reconstruct.windows import Lengths, record_of
@@ -46,6 +46,14 @@ def test_a_counter_that_falls_is_a_restart_and_counts_from_zero():
     for seed in range(20):
         outage, = drawn_outages(np.random.default_rng(seed), [record])
         assert 30 <= outage.stop_s <= 45 and 60 <= outage.back_s <= 82.5
+
+
+def test_instances_scraped_at_their_own_times_share_a_grid():
+    first, second = instance([0, 4, 10], [2, 5, 5]), instance([0, 4, 10], [2, 5, 5], [4.1, 19.1, 49.1])
+    missed = instance([0, 4, 10], [2, 5, 5], [0, 15, 45])
+
+    assert [each.times_s.tolist() for each in on_a_grid([first, second])] == [[0, 15, 30], [0, 15, 45]]
+    assert on_a_grid([first, missed])[1].times_s.tolist() == [0, 15, 45]
 
 
 def test_a_demand_agrees_with_all_counts():
