@@ -225,6 +225,7 @@ STUDIES = {
     "study": ("study_command", "a study that is there: status, merge, table, check"),
     "workload": ("workload_command", "the requests of an experiment, in numbers and as a native trace"),
     "observe": ("observe_command", "send the requests of an experiment to a real server, and measure it"),
+    "reconstruct": ("reconstruct_command", "the demand behind a server's metrics, as an experiment that replays it"),
     "serve": ("serve_command", "the simulated fleet as a live server of OpenAI's interface"),
     "explore": ("explore_command", "a page in the browser: controls of an experiment, and its answers as they move"),
     "watch": ("watch_command", "the progress of a run, a study or a live fleet as a page"),
