@@ -337,6 +337,7 @@ PARTS = {
     "cluster.disaggregation.decode.scorers[].name=burst-prefix": PartKey(
         "simulator.assembly.parts.bursts:Bursts", is_others=True),
     "cluster.rescheduling": PartKey("simulator.assembly.parts.rescheduling:Migration", "disaggregation"),
+    "cluster.gateway_queue": PartKey("simulator.assembly.parts.gateway_queue:HeldBack", is_others=True),
     "cluster.gateways": PartKey("simulator.assembly.parts.gateways:Gateways", "routing"),
     "cluster.regions": PartKey("simulator.assembly.parts.regions:RegionsPart", "routing"),
     "cluster.programs": PartKey("simulator.assembly.parts.programs:AgentPrograms", "routing"),

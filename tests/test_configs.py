@@ -30,7 +30,7 @@ PROFILES = {                    # of vidur.toml: measured operators, and attenti
     "latency.compute_file": GOLDENS.parent / "data/profiles/vidur/compute/a100/Llama-2-7b-hf/mlp.csv.gz",
     "latency.attention_file": GOLDENS / "vidur/_profiles/attention_a100_llama2-7b_SURROGATE.csv.gz"}
 OPERATORS = GOLDENS.parent / "data/profiles/aiconfigurator/h100_sxm"     # of operators.toml; its reader installs them
-REFUSING = ("admission", "gateway_queue", "queue_limits")       # what these show is that not every request is served
+REFUSING = ("admission", "gateway_queue", "queue_limits", "revocation")      # these show that requests are not served
 AZURE_TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
 2023-11-16 18:15:50.9951690,396,109
@@ -87,7 +87,7 @@ def test_experiment_runs_and_is_named_as_its_file(config, tmp_path):
     summary = simulator.run(config, overrides).summary
     requests = summary["requests"]
     assert summary["name"] == config.stem
-    assert requests["completed"] + requests["rejected"] == requests["injected"] > 0
+    assert requests["completed"] + requests["rejected"] + requests["failed"] == requests["injected"] > 0
     assert (requests["rejected"] > 0) == (config.stem in REFUSING)
 
 

@@ -36,6 +36,12 @@ class TenantBudgetsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
     sheddable_only: Annotated[bool, Meta(description="only requests of priority < 0 are rejected")] = True
     inner: Annotated[InnerAdmission, Meta(description="policy for requests within their tenant's budget")]
 
+    def __post_init__(self):
+        names = [each.tenant for each in self.budgets]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"budgets: expected one budget for each tenant, found several of {', '.join(twice)}")
+
 
 @cython.final
 cdef class TenantBudgets(Admission):

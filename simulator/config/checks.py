@@ -108,6 +108,8 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
     policies += [(("cluster", "routing", "metric"), routing.policy, routing.parameters),
                  (("cluster", "admission", "policy"), admission.policy, admission.parameters)]
     policies += [(("cluster", "routing", "scorers"), scorer.name, scorer.parameters) for scorer in routing.scorers]
+    if cluster.gateway_queue is not None:
+        policies.append((("cluster", "gateway_queue", "order"), cluster.gateway_queue.order, cluster.gateway_queue))
     readers = [path for path, _, parameters in policies if getattr(parameters, "reads_expected_tokens", False)]
     if predictor == "none" and readers:
         yield readers[0], (
@@ -118,7 +120,8 @@ def _expected_lengths(workload, cluster, engines) -> Iterator[Fault]:
             f'expected "none", found "{predictor}": nothing in this experiment uses predicted output lengths. The '
             'schedulers lightllm and sjf_aging do, blis with policy = "shortest-output", orca, faster_transformer and '
             'split_wise with reservation = "expected_tokens", the routers least_loaded and power_of_two with metric = '
-            '"expected_tokens", slo_least_load and slo_pack_load with a profile, and a class of your own may')
+            '"expected_tokens", slo_least_load and slo_pack_load with a profile, a gateway queue with order = "slack", '
+            'and a class of your own may')
 
 
 def _model_source(model) -> Iterator[Fault]:

@@ -4,8 +4,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from simulator.domain.slack import SlackRule
+
 MAX_S = 1e6         # 11 days
 Requests = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Bytes = Annotated[int, Meta(ge=0, le=2**62)]
 Ceiling = Annotated[float, Meta(gt=0, le=1)]      # at 0 nothing would ever pass
 Weight = Annotated[float, Meta(ge=0, le=1e6)]
 
@@ -66,6 +69,23 @@ class LeastService(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         "time without a completion after which a tenant's service is forgotten"))] = 3600.0
 
 
+class ReclamationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests in flight that are revoked at once, and the pause after.
+
+    For the most urgent band with waiting requests that saturation s holds back at its ceiling c, n requests of lower
+    priorities below 0 are revoked, n = ceil((s - c) / (s / requests in flight)), at least 1: the lowest priority first,
+    of one priority the request that was sent last. The next decision comes when all n have left their replicas and
+    grace_s is over. Source: llm-d-router, docs/flow-control-eviction.md at 88d2b9dd. A revoked request leaves its
+    replica as soon as that can remove it, so that llm-d's limit of 10 s on this wait never counts.
+    """
+
+    max_evictions: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "requests"}, description=(
+        "most requests that are revoked at once"))] = 2
+    grace_s: Annotated[float, Meta(ge=0, le=MAX_S, description=(
+        "time from the last end of a revoked request to the next decision, for metrics that are old; newer releases of "
+        "llm-d: 0.01 with the detector concurrency, 0.25 + age of reports with utilisation"))] = 0.5
+
+
 class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests wait here until replicas can take them, [cluster.gateway_queue].
 
@@ -73,10 +93,13 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     sim/cluster/gateway_queue.go) implements it.
     """
 
-    order: Annotated[Literal["fifo", "priority", "slo_deadline", "edf"], Meta(description=(
+    order: Annotated[Literal["fifo", "priority", "slo_deadline", "edf", "slack"], Meta(description=(
         "fifo: first come, first served; priority: the most urgent band first, within a band by arrival; slo_deadline: "
         "the most urgent band first, within a band by arrival + ttft_ms of the class; edf: the same by the instant at "
-        "which a request is given up, by its client's deadline or by ttl_s"))] = "priority"
+        "which a request is given up, by its client's deadline or by ttl_s; slack: the most urgent band first, within "
+        "a band the least slack; requests with equal rounded log2 of prompt and output tokens go by "
+        "arrival"))] = "priority"
+    slack: Annotated[SlackRule | None, Meta(description="targets and latencies by size, with order = slack")] = None
     fairness: Annotated[Literal["none", "round_robin", "las"], Meta(description=(
         "round_robin: within a band one tenant after the other, in the order of their names; las: within a band the "
         "tenant with the highest score, for least attained service"))] = "none"
@@ -92,6 +115,14 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     max_requests: Annotated[Requests, Meta(description="limit on waiting requests; 0: no limit")] = 0
     max_requests_per_band: Annotated[Requests, Meta(description=(
         "limit on waiting requests of one priority; 0: no limit"))] = 0
+    max_bytes: Annotated[Bytes, Meta(description=(
+        "limit on the bytes of all waiting requests; a request above it is refused, whatever shedding says; 0: no "
+        "limit"))] = 0
+    max_bytes_per_band: Annotated[Bytes, Meta(description=(
+        "the same for the waiting requests of one priority; 0: no limit; llm-d: 1_000_000_000"))] = 0
+    bytes_per_token: Annotated[float, Meta(gt=0, le=1e6, extra={"unit": "bytes"}, description=(
+        "bytes of the body of a request for each of its prompt tokens; 4 as in llm-d's autoscaler "
+        "(llm-d-workload-variant-autoscaler b08b1c77), images and the like are not counted"))] = 4.0
     shedding: Annotated[Literal["none", "sheddable", "lowest"], Meta(description=(
         "when max_requests wait: none: a new request is refused; sheddable: the newest request of the lowest priority "
         "is dropped for a more urgent one, if that priority is below 0; lowest: as sheddable, but for any "
@@ -113,6 +144,9 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
     in_flight_eviction: Annotated[bool, Meta(description=(
         "while replicas are saturated and a request of priority >= 0 waits, remove one of priority < 0 from its "
         "replica at each attempt; it is lost"))] = False
+    reclamation: Annotated[ReclamationRule | None, Meta(description=(
+        "with in_flight_eviction: several requests are revoked at once, with a pause after, [cluster.gateway_queue."
+        "reclamation]; absent: one at each attempt, as in BLIS"))] = None
     upstream_compat: Annotated[bool, Meta(description=(
         "as in BLIS, in_flight_eviction misses a request that is still on its way to the queue of its replica"
     ))] = False
@@ -127,3 +161,30 @@ class GatewayQueueParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_u
             raise ValueError("expiry_scan_s: leave it out without ttl_s and no_endpoint_ttl_s: no wait ends")
         if self.limits.policy != "static" and self.order == "fifo":
             raise ValueError(f'limits.policy = "{self.limits.policy}": order = "fifo" has no bands to hold back')
+        if (self.order == "slack") != (self.slack is not None):
+            verb = "give it" if self.slack is None else "leave it out"
+            raise ValueError(f'slack: {verb} with order = "{self.order}"')
+        if self.order == "slack" and self.fairness != "none":
+            raise ValueError(f'fairness = "{self.fairness}": order = "slack" has no lines of tenants')
+        if self.bytes_per_token != 4.0 and not self.counts_bytes:
+            raise ValueError("bytes_per_token: leave it out without max_bytes and max_bytes_per_band")
+        if self.reclamation is not None:
+            self._check_reclamation()
+
+    def _check_reclamation(self):
+        if not self.in_flight_eviction:
+            raise ValueError("reclamation: leave it out with in_flight_eviction = false")
+        if self.order == "fifo":
+            raise ValueError('reclamation: order = "fifo" has no bands to revoke requests for')
+        if self.upstream_compat:
+            raise ValueError("reclamation: leave it out with upstream_compat = true, which has the rule of BLIS")
+
+    @property
+    def counts_bytes(self):
+        """Return whether the bytes of waiting requests have a limit."""
+        return self.max_bytes + self.max_bytes_per_band > 0
+
+    @property
+    def uses_expected_tokens(self):
+        """Return whether predictions of output lengths matter, if there are any."""
+        return self.order == "slack"

@@ -92,6 +92,13 @@ class PoolSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return {name: [self.retry[i] for i in retry_order(range(len(self.retry)), first)[1:]]
                 for first, name in enumerate(self.retry)}
 
+    def overlaps(self) -> list[str]:
+        """Return a sentence for each override with priorities that one before it holds."""
+        return [f"cluster.pool_selection.overrides[{i}]: priorities {max(each.min_priority, other.min_priority)} to "
+                f"{min(each.max_priority, other.max_priority)} are in overrides[{j}], too, which comes first"
+                for i, each in enumerate(self.overrides) for j, other in enumerate(self.overrides[:i])
+                if max(each.min_priority, other.min_priority) <= min(each.max_priority, other.max_priority)]
+
     def select(self, isl: np.ndarray, ttft_ms: np.ndarray, itl_ms: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Return the index in `names` of the pool of each request.
 

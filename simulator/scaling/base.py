@@ -164,6 +164,11 @@ class Autoscaler:
         """Return assumptions and replacements, for the diagnosis of a run."""
         return ()
 
+    @classmethod
+    def unfounded(cls, parameters, duration_s: float) -> tuple[str, ...]:
+        """Return remarks on predictions for which the run was too short."""
+        return ()
+
     def decide(self, observation: Observation) -> dict[int, int]:
         """Return by how many replicas each pool is to grow, or shrink.
 

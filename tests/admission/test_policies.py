@@ -120,6 +120,12 @@ def test_saturation_sheds_where_no_replica_is_left():
     assert not made("admission", "saturation_shed", context).lets_in(0, 0)
 
 
+def test_a_tenant_has_one_budget():
+    with pytest.raises(ValueError, match="expected one budget for each tenant, found several of a"):
+        made("admission", "tenant_budgets", context_of(labelled_workload()), inner=inner(), budgets=(
+            Budget(tenant="a", share=0.1), Budget(tenant="b", share=0.1), Budget(tenant="a", share=0.2)))
+
+
 def test_a_tenant_over_its_budget_is_refused_what_may_be_shed():
     tenants = ["a"] * 4 + ["b", None]
     context = context_of(labelled_workload(["batch", "batch", "batch", "critical", "batch", "batch"], tenants),

@@ -70,6 +70,12 @@ def test_least_load_takes_the_last_of_equals_and_pack_load_the_first_of_the_full
     assert [send(pack, row) for row in range(13)] == [0] * 4 + [1] * 4 + [2] * 4 + [-1]
 
 
+def test_a_replica_has_room_for_its_concurrency():
+    router = router_of("slo_least_load", view_of(1), workload([100] * 20), usual_concurrency=6.0, cap=1.0)
+
+    assert [send(router, row) for row in range(7)] == [0] * 6 + [-1]
+
+
 def test_a_cap_leaves_replicas_out():
     # 2 x 0.25 + 0.25 > 0.7
     requests = workload([100] * 20)
@@ -77,6 +83,12 @@ def test_a_cap_leaves_replicas_out():
 
     assert [send(router, row) for row in range(5)] == [1, 0, 1, 0, -1]
     assert np.isneginf(router.scores(5, 0)).all()
+
+
+@pytest.mark.parametrize("name", ["slo_least_load", "slo_pack_load"])
+def test_a_cap_below_the_load_of_every_request_is_refused(name):
+    with pytest.raises(ValueError, match=r"expected at least 1 / 4, the least load of a request, found 0\.2"):
+        router_of(name, view_of(2), workload([100]), usual_concurrency=4.0, cap=0.2)
 
 
 def test_preble_takes_the_longest_match_above_half_of_the_prompt_with_fewer_requests():

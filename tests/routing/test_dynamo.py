@@ -1,4 +1,5 @@
 """Dynamo's router by its own account of prefills and blocks."""
+import math
 from collections import Counter
 from random import Random
 
@@ -174,6 +175,30 @@ def test_the_cache_is_predicted_to_have_what_was_sent():
 
     assert router.scores(2, 1).tolist() == [0.0, -6.0]
     assert router.scores(2, 2 * SECOND).tolist() == [-8.0, -6.0]
+
+
+def test_a_session_stays_bound_until_it_is_idle_for_its_time_to_live():
+    # all prompts are cached at replica 2, and the session was sent to 0, as it was closed
+    view, requests = CachedView(3), workload([64] * 3)
+    requests.demands["session"] = [0, 0, -1]
+    view.blocks = [0, 0, 4]
+    tell(view, num_blocks=100, block_size=16, max_batched_tokens=100)
+    router = router_of("dynamo", view, requests, session_affinity_ttl_s=10.0)
+    assert {router.choose_replica(row, 0) for row in range(3)} == {2}
+
+    router.note_sent(0, 0, 0)
+    assert [router.choose_replica(row, 99 * SECOND) for row in (1, 2)] == [0, 2]        # still in flight
+    assert router.scores(1, 99 * SECOND).tolist()[1:] == [-math.inf, -math.inf]
+    router.note_left(0, 0, 100 * SECOND)
+    assert [router.choose_replica(1, at_s * SECOND) for at_s in (109, 110)] == [0, 2]
+
+    view.account_array["is_routable"][0] = False
+    view.touch(0)
+    assert router.choose_replica(1, 105 * SECOND) == 2                  # where it is bound from then on
+    router.note_sent(1, 2, 105 * SECOND)
+    view.account_array["is_routable"][0] = True
+    view.touch(0)
+    assert router.choose_replica(1, 105 * SECOND) == 2
 
 
 def test_predictions_are_of_events():

@@ -40,6 +40,8 @@ def test_the_first_override_that_holds_the_priority_is_taken():
     chosen = PoolSelection(table=(("a",),), overrides=(Override(min_priority=2, max_priority=5, pool="b"),
                                                        Override(min_priority=5, max_priority=9, pool="c")))
     assert selected(chosen, isl=(0,) * 4, priority=(1, 5, 6, math.nan)) == "abca"
+    assert chosen.overlaps() == [
+        "cluster.pool_selection.overrides[1]: priorities 5 to 5 are in overrides[0], too, which comes first"]
 
 
 def test_retries_go_to_faster_pools_the_slowest_first():

@@ -61,12 +61,12 @@ ROUTERS = {
         "profile[].prompt_tokens": acts(64, 4096, cluster__routing__profile=OF_SIZES),
         "profile[].output_tokens": acts(8, 4096, cluster__routing__profile=OF_SIZES),
         "profile[].concurrency": acts(1.0, 9.0, cluster__routing__profile=OF_SIZES),
-        "usual_concurrency": acts(0.1, 64.0, cluster__routing__cap=1.0), "cap": acts(ABSENT, 0.02)}),
+        "usual_concurrency": acts(1.0, 64.0, cluster__routing__cap=1.0), "cap": acts(ABSENT, 0.02)}),
     **of("router:slo_pack_load", {
         "profile[].prompt_tokens": acts(64, 4096, cluster__routing__profile=OF_SIZES),
         "profile[].output_tokens": acts(8, 4096, cluster__routing__profile=OF_SIZES),
         "profile[].concurrency": acts(1.0, 9.0, cluster__routing__profile=OF_SIZES),
-        "usual_concurrency": acts(0.1, 64.0), "cap": acts(0.1, 1.0)}),
+        "usual_concurrency": acts(1.0, 64.0), "cap": acts(0.1, 1.0)}),
     **of("router:cache_aware", {
         "balance_abs_threshold": acts(0, 64, cluster__routing__balance_rel_threshold=1.0, **SLOW),
         "balance_rel_threshold": acts(1.0, 100.0, cluster__routing__balance_abs_threshold=1, **SLOW),
@@ -90,7 +90,8 @@ ROUTERS = {
         "predicted_ttl_s": acts(ABSENT, 10.0, cluster__routing__cache_signal_delay_s=1.0),
         "approximate_policy": acts("ttl", "lru", **routing(overlap="approximate", approximate_ttl_s=0.001)),
         "approximate_ttl_s": acts(0.001, 100.0, cluster__routing__overlap="approximate"),
-        "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate")}),
+        "capacity_blocks": acts(1, 1000, cluster__routing__overlap="approximate"),
+        "session_affinity_ttl_s": acts(ABSENT, 1.0, **SLOW)}),
     **of("router:kvaware", {
         "threshold_tokens": acts(0, 2000), "rate_window_s": acts(
             0.001, 60.0, output__decisions=3, cluster__routing__threshold_tokens=0), "points_per_replica": acts(

@@ -176,6 +176,13 @@ GENERAL = {
 }
 
 HELD = QUEUE | {"cluster__gateway_queue__saturation__max_concurrency": 3}
+LATENCIES = [{"prompt_tokens": 64, "output_tokens": 8, "latency_ms": 10.0},
+             {"prompt_tokens": 64, "output_tokens": 32, "latency_ms": 9e4}]
+REVOKES = SLOW | {"cluster__gateway_queue__in_flight_eviction": True,
+                  "cluster__gateway_queue__reclamation": {"grace_s": 0.0},
+                  "cluster__gateway_queue__saturation": {
+                      "detector": "concurrency", "mode": "tokens", "max_tokens": 300},
+                  "slo__classes": [{"name": "standard", "priority": -1}]}
 FRONT = {
     "cluster.admission.policy": acts("always", "reject_all"),
     "cluster.admission.latency_s": acts(0.0, 0.01),
@@ -193,6 +200,22 @@ FRONT = {
     "cluster.gateway_queue.tick_s": acts(0.001, 0.05, **QUEUE),
     "cluster.gateway_queue.max_requests": acts(0, 3, **QUEUE),
     "cluster.gateway_queue.max_requests_per_band": acts(0, 2, **QUEUE),
+    "cluster.gateway_queue.max_bytes": acts(0, 1000, **QUEUE),
+    "cluster.gateway_queue.max_bytes_per_band": acts(0, 1000, **QUEUE),
+    "cluster.gateway_queue.bytes_per_token": acts(1.0, 100.0, cluster__gateway_queue__max_bytes=1000, **QUEUE),
+    **{f"cluster.gateway_queue.slack.{key}": acts(*values, cluster__gateway_queue__order="slack", **QUEUE | {
+        "cluster__gateway_queue__slack": {"profile": LATENCIES, **targets}}) for key, values, targets in (
+            ("profile[].prompt_tokens", (64, 4096), {"e2el_ms": 1.0}), ("profile[].output_tokens", (8, 4096), {
+                "e2el_ms": 1.0}), ("profile[].latency_ms", (1.0, 9e4), {"e2el_ms": 1.0}),
+            ("tpat_ms", (0.001, 100.0), {}), ("tpot_ms", (0.001, 100.0), {}))},
+    "cluster.gateway_queue.slack.ttft_ms": refuses(
+        1.0, "expected one target", cluster__gateway_queue__order="slack", **QUEUE | {
+            "cluster__gateway_queue__slack": {"profile": LATENCIES, "tpat_ms": 1.0}}),
+    "cluster.gateway_queue.slack.e2el_ms": refuses(
+        1.0, "expected one target", cluster__gateway_queue__order="slack", **QUEUE | {
+            "cluster__gateway_queue__slack": {"profile": LATENCIES, "tpat_ms": 1.0}}),
+    "cluster.gateway_queue.reclamation.max_evictions": acts(1, 9, **REVOKES),
+    "cluster.gateway_queue.reclamation.grace_s": acts(0.0, 0.5, **REVOKES),
     "cluster.gateway_queue.shedding": acts("none", "sheddable", cluster__gateway_queue__max_requests=3, **QUEUE),
     "cluster.gateway_queue.ttl_s": acts(0.0, 0.1, **QUEUE),
     "cluster.gateway_queue.no_endpoint_ttl_s": acts(0.0, 0.01, **QUEUE | FAILS | {"topology__replicas": 1}),

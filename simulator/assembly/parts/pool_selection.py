@@ -63,8 +63,10 @@ class Selection(Part):
     def summary(self, run, summary):
         """See Part."""
         cluster = self.experiment.cluster
-        return {} if cluster.pool_selection.retry or cluster.fallbacks else {"diagnosis": [
-            "cluster.pool_selection: without retry a request stays with its pool if that fails"]}
+        notes = cluster.pool_selection.overlaps()
+        if not (cluster.pool_selection.retry or cluster.fallbacks):
+            notes.append("cluster.pool_selection: without retry a request stays with its pool if that fails")
+        return {"diagnosis": notes} if notes else {}
 
 
 def bounds_ms(slo, codes: np.ndarray, names: Sequence[str]) -> Iterator[np.ndarray]:

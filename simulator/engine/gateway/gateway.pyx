@@ -266,13 +266,15 @@ cdef class Gateway:
     cdef int _attempt(self, int32_t instance, int64_t now_ns) except -1 nogil:
         """Pass on the first request of the gateway queue, if it may go."""
         cdef void* queue = self._queues[instance].queue
-        cdef int32_t row
+        cdef int32_t row, recalled
         self._keep_ticking(instance, now_ns)
         if (<GatewayQueue>queue).size == 0:
             return 0
         row = (<GatewayQueue>queue).next(now_ns)
-        if (<GatewayQueue>queue).recalled >= 0:
-            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, (<GatewayQueue>queue).recalled)
+        recalled = (<GatewayQueue>queue).recalled
+        while recalled >= 0:
+            self._fleet.events.push(now_ns, RECALL, RECALL, self.index, recalled)
+            recalled = (<GatewayQueue>queue).recall_more()
         return self._pass_on(row, now_ns) if row >= 0 else 0
 
     cdef int _keep_ticking(self, int32_t instance, int64_t now_ns) except -1 nogil:

@@ -6,6 +6,7 @@ from simulator.core.tied_minima cimport TiedMinima
 from simulator.routing.parts.kv_account cimport KvAccount
 from simulator.routing.parts.output_blocks cimport OutputBlocks
 from simulator.routing.parts.prefix_router cimport PrefixRouter
+from simulator.routing.parts.session_bindings cimport SessionBindings
 
 
 @cython.final
@@ -19,6 +20,7 @@ cdef class Dynamo(PrefixRouter):
     cdef bint _ranks_loads          # loads order replicas that have no block of a prompt, for any prompt
     cdef readonly KvAccount account     # its own account; None: the replicas report their loads
     cdef OutputBlocks _outputs          # None: output blocks do not count
+    cdef SessionBindings _bindings      # None: sessions are not bound
     cdef TiedMinima _loads          # [replica] its cost without a request; infinity: closed, or busy
     cdef TiedMinima _prefills       # [replica] tokens to prefill, infinity: closed, or busy; kept if credits decay
     cdef int32_t* _holders          # [num_replicas] scratch

@@ -35,6 +35,8 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     part in stores that it shares) / (1 + credit_decay x (P - least P of any replica) / prompt tokens): content of
     [kv_tiers]. With a temperature T, a replica is drawn with a chance in proportion to exp(-(cost - least) / ((most -
     least) x T)).
+    A bound session goes to its replica, also if others cost less or it is busy; where it is closed, a session is bound
+    anew.
     Source: NVIDIA Dynamo, lib/kv-router/src/scheduling/selector.rs and config.rs (2026); it names host_credit and the
     next two host_cache_hit_weight, disk_cache_hit_weight, shared_cache_multiplier; earlier versions are
     prefill_weight = overlap_weight. Accounts and credit_decay: decisions of ai-dynamo-runtime 1.6.1, recorded.
@@ -92,6 +94,9 @@ class DynamoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     approximate_ttl_s: Annotated[Seconds, Meta(description=(
         "approximate: time for which the blocks of a prompt are remembered after it was sent last"))] = 120.0
     capacity_blocks: Capacity = 1_000_000
+    session_affinity_ttl_s: Annotated[Annotated[float, Meta(ge=1, le=31_536_000)] | None, Meta(description=(
+        "time after the end of the last request of a session for which it stays bound to its replica; absent: sessions "
+        "are not bound"))] = None
 
     def __post_init__(self):
         if self.predicted_ttl_s is not None and self.overlap == "approximate":
@@ -187,6 +192,8 @@ cdef class Dynamo(PrefixRouter):
             self.index.block_size & (self.index.block_size - 1)) == 0 and self.index.block_size <= LARGEST_BLOCK
         self.view.wants_in_flight = self.view.wants_in_flight or self._request > 0
         self.view.wants_counts = True
+        if parameters.session_affinity_ttl_s is not None:
+            self._bindings = SessionBindings(context, parameters.session_affinity_ttl_s)
         if parameters.load == "router":
             self.account = KvAccount(
                 context, self._tracks_prefill, parameters.prices_us, parameters.assume_kv_reuse)
@@ -206,6 +213,11 @@ cdef class Dynamo(PrefixRouter):
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
         cdef double best, width
         cdef int32_t i
+        if self._bindings is not None:
+            i = self._bindings.of(row, now_ns)
+            if i >= 0:
+                self._take_loads(now_ns)
+                return i
         if self._ranks_loads and (self._is_approximate or not self.view.has_tiers):
             i = self._pick_by_load(row, now_ns)
             if i >= -1:
@@ -352,11 +364,11 @@ cdef class Dynamo(PrefixRouter):
     cdef int score(self, int32_t row, int64_t now_ns, double* scores) except -1 nogil:
         cdef const int32_t* overlaps
         cdef bint has_tiers = self.view.has_tiers and not self._is_approximate
-        cdef int32_t i
+        cdef int32_t bound = -1 if self._bindings is None else self._bindings.of(row, now_ns), i
         self._take_loads(now_ns)
         overlaps = self._look_up(row, now_ns)
         for i in range(self.num_replicas):
-            if self._loads.get(i) == INFINITY:
+            if i != bound and (bound >= 0 or self._loads.get(i) == INFINITY):
                 scores[i] = -INFINITY
                 continue
             scores[i] = -self._cost(row, i, overlaps[i], self._live[i],
@@ -382,6 +394,8 @@ cdef class Dynamo(PrefixRouter):
                 + blocks + self._request * self.view.accounts[replica].in_flight)
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._bindings is not None:
+            self._bindings.sent(row, replica, now_ns)
         if self.account is not None:
             if row != self._row:
                 self._look_up(row, now_ns)
@@ -417,6 +431,8 @@ cdef class Dynamo(PrefixRouter):
         return self._take_loads(now_ns)
 
     cdef int left(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        if self._bindings is not None:
+            self._bindings.left(row, replica, now_ns)
         if self._outputs is not None:
             self._outputs.note(replica, now_ns)
             self._outputs.left(row, replica)

@@ -33,6 +33,12 @@ class _SloLoadParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     usual_concurrency: Annotated[Concurrency, Meta(description=(
         "concurrency of requests without a profile"))] = 64.0
 
+    def __post_init__(self):
+        concurrency = max([row.concurrency for row in self.profile] or [self.usual_concurrency])
+        if self.cap is not None and 1 / concurrency > self.cap:
+            raise ValueError(f"cap: expected at least 1 / {concurrency:g}, the least load of a request, found "
+                             f"{self.cap}: no replica would ever take one")
+
     @property
     def uses_expected_tokens(self):
         """Say whether predictions of output lengths matter, if there are any."""
@@ -47,7 +53,7 @@ class SloLeastLoadParameters(_SloLoadParameters, frozen=True, kw_only=True, forb
     predicted one, without a prediction max_tokens.
     Source: slo-least-load and, with cap = 1, slo-least-load-pulling of vllm-project/aibrix at e3e10f9e
     (pkg/plugins/gateway/algorithms/least_load.go); its profile of a GPU has requests/s and latencies by size. The
-    queue by slack in front of that router is not modelled: [cluster.gateway_queue] with order = "slo_deadline" is near.
+    queue by slack in front of that router is [cluster.gateway_queue] with order = "slack".
     """
 
     cap: Annotated[Annotated[float, Meta(gt=0, le=1e6)] | None, Meta(extra={"unit": "share"}, description=(
@@ -85,8 +91,9 @@ cdef class SloLoad(Router):
 
     def __init__(self, parameters, context):
         self._rows = np.log2([(row.prompt_tokens, row.output_tokens) for row in parameters.profile] or [(1, 1)])
-        self._shares = np.array([round(WHOLE / row.concurrency) for row in parameters.profile], np.int64)
-        self._usual_share = round(WHOLE / parameters.usual_concurrency)
+        # Rounded down, so that as many requests as the concurrency says fit below a load of 1.
+        self._shares = np.array([int(WHOLE / row.concurrency) for row in parameters.profile], np.int64)
+        self._usual_share = int(WHOLE / parameters.usual_concurrency)
         self._cap = -1 if parameters.cap is None else round(WHOLE * parameters.cap)
         self.reads_state = self.has_scores = True
 

@@ -190,6 +190,11 @@ class ForecastKeys(NamedTuple):
     prophet_window: int
     interval_s: float
 
+    @property
+    def fewest_values(self) -> int:
+        """Values that the forecast needs."""
+        return {"constant": 1, "kalman": self.kalman.min_points}.get(self.kind, FEWEST)
+
     def series(self) -> Series:
         """Return an empty series."""
         if self.kind == "kalman":

@@ -3,6 +3,7 @@
 Source: ai-dynamo 1.6.1 (PyPI), dynamo/planner.
 """
 import collections
+import math
 
 import numpy as np
 
@@ -64,6 +65,17 @@ class DynamoPlanner(Autoscaler):
         if parameters.target == "sla":
             notes.append("autoscaling: prefill_profile and decode_profile replace the regression of Dynamo's planner")
         return tuple(notes)
+
+    @classmethod
+    def unfounded(cls, parameters, duration_s):
+        """See Autoscaler; the forecasts of the throughput loop."""
+        forecasts = parameters.forecasts
+        decisions = math.floor(duration_s / forecasts.interval_s)
+        if parameters.plan.loop not in ("throughput", "both") or not 0 < decisions < forecasts.fewest_values:
+            return ()
+        return (f'autoscaling: forecast = "{forecasts.kind}" needs {forecasts.fewest_values} values, one for each '
+                f"throughput_interval_s = {forecasts.interval_s:g}, and the run has {decisions}: the last value was "
+                "the forecast",)
 
     def decide(self, observation):
         """See Autoscaler."""
