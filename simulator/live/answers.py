@@ -81,6 +81,8 @@ class Answers:
             salt = f"{salt}\0{row}"
         segments = self._texts.add(row, prompt.ids, np.array(ids[:count], np.int32), salt)
         request = LiveRequest(len(prompt.ids), cap, count, segments, body.priority or 0)
+        if self._fleet.events is not None:
+            request = request._replace(ids=np.concatenate([prompt.ids, ids[:count]]).astype(np.int32), salt=salt)
         return Answer(pieces[:count], shown, reason, stop, request, ids[:count], tool)
 
     @staticmethod

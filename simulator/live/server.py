@@ -60,6 +60,7 @@ class Server:
 
     def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
+        self.publishers = None                  # of KV events
         self.is_closing = False
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
         self.exchanges: dict[str, type[Exchange]] = {CHAT: Exchange, TEXT: Exchange}     # by kind of answer
@@ -74,7 +75,8 @@ class Server:
             ("GET", "/v1/models"): self._models, ("GET", "/health"): self._health, ("GET", "/ping"): self._health,
             ("POST", "/ping"): self._health, ("GET", "/version"): self._version, ("GET", "/load"): self._load,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
-            ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
+            ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas,
+            ("GET", "/kv_event_sources"): self._kv_event_sources}
         if facts.serve.like == "sglang":
             self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 
@@ -271,6 +273,9 @@ class Server:
 
     async def _replicas(self, request, door: int) -> web.Response:
         return _json(loads(self.service.fleet))
+
+    async def _kv_event_sources(self, request, door: int) -> web.Response:
+        return _json([] if self.publishers is None else self.publishers.table())
 
     async def _tokenize(self, request, door: int) -> web.Response:
         body = await self.body_of(request, TokenizeBody)

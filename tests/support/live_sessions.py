@@ -118,7 +118,7 @@ class Session:
         self.known.append(np.concatenate([prompt, answer]))
         labels = {column: str(self.draw.choice(names)) for column, names in self.labels.items()}
         request = LiveRequest(len(prompt), len(answer) + int(self.draw.integers(0, 5)), len(answer), segments,
-                              int(self.draw.integers(0, 3)), labels=labels)
+                              int(self.draw.integers(0, 3)), labels=labels, ids=self.known[-1])
         assert self.fleet.submit(request, self.now_ns) == row
 
     def prompt(self):
