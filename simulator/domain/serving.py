@@ -31,7 +31,10 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class KvEvents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """KV events of each replica's prefix cache over ZeroMQ, [serve.kv_events]; names and limits are vLLM's."""
+    """KV events of each replica's prefix cache over ZeroMQ, [serve.kv_events].
+
+    Names and limits are vLLM's.
+    """
 
     endpoint: Annotated[Endpoint, Meta(description=(
         "tcp://HOST:PORT of the publisher. With *, or an address of this machine, replicas listen from PORT on, a port "

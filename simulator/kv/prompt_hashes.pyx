@@ -25,7 +25,10 @@ cdef int read_hashes(Content content, int32_t row, int32_t block_size, int32_t n
 
 
 def hashes_of(Content content, int32_t row, int32_t block_size, int32_t num_blocks):
-    """Return the hashes of the first whole blocks of a request's text, output included, as a list."""
+    """Return the hashes of the first whole blocks of a request's text, as a list.
+
+    The text goes on from the prompt to the output.
+    """
     cdef uint64_t* hashes = NULL
     cdef int32_t i
     try:

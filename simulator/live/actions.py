@@ -149,6 +149,10 @@ class Actions:
             raise NotPossible(f"replica {replica} is {STATES[self._place(replica).state]}")
         return self._order("drain", now_ns, {"remove": replica})
 
+    def note(self, verb: str, arguments: dict[str, Any], now_ns: int) -> int:
+        """Take an action on answers or settings into the record: the cluster does not see it."""
+        return self._note(self._free_instant(now_ns), verb, arguments)
+
     # ---- state
 
     def states(self) -> list[str]:

@@ -37,7 +37,7 @@ class Answers:
     """
 
     def __init__(self, fleet: LiveFleet, words: Words, writer: Writer, seed: int):
-        self._fleet, self._words, self._writer, self._seed = fleet, words, writer, seed
+        self._fleet, self._words, self._writer, self.seed = fleet, words, writer, seed
         self._texts = Texts()
         self._times: dict[bytes, int] = {}      # how many times each prompt has come
 
@@ -96,7 +96,7 @@ class Answers:
         """Return a number of a prompt, which depends on seed, prompt, and how many times it came before."""
         key = blake2b(prompt.tobytes(), digest_size=16).digest()
         times = self._times[key] = self._times.get(key, -1) + 1
-        return int.from_bytes(blake2b(key + f"/{self._seed}/{times}".encode(), digest_size=8).digest(), "big")
+        return int.from_bytes(blake2b(key + f"/{self.seed}/{times}".encode(), digest_size=8).digest(), "big")
 
 
 def _stopped(pieces: list[str], ids: list[int], body: Body) -> tuple[int, int, str | int | None]:

@@ -40,7 +40,7 @@ class Host:
                     for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
                                        [(-1, settings.port)])]
         if settings.admin_port is not None:
-            handlers.append((Admin(self._service).handle, LOOPBACK, settings.admin_port))
+            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port))
         runners = [await listen(*each, settings.limits) for each in handlers]
         ports = [port for _, port in runners]
         if self._server.publishers is not None:

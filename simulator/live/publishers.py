@@ -69,7 +69,7 @@ class Publishers:
                 self._tasks.append(asyncio.get_running_loop().create_task(self._replay(router, index)))
 
     def close(self) -> None:
-        """Close all sockets, once what has been published is sent, for up to a second."""
+        """Close all sockets; messages that are not sent yet have a second."""
         for task in self._tasks:
             task.cancel()
         for socket in (*self.sockets, *self._routers):

@@ -38,7 +38,7 @@ def check_blocks(fleet: LiveFleet) -> None:
 
 
 def check_kv_events(fleet: LiveFleet, experiment: Experiment) -> None:
-    """Raise InputErrors: [serve.kv_events] cannot show the prefix cache of some replica."""
+    """Raise InputErrors: the prefix cache of some replica cannot be shown."""
     if faults := [KeyFault(f"{fault}, with [serve.kv_events]") for fault in _event_faults(fleet, experiment)]:
         raise InputErrors(faults)
 
