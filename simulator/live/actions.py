@@ -15,6 +15,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.load import changed
 from simulator.domain.failures import Failure
 from simulator.engine.operations.lifecycle import Lifecycle
+from simulator.engine.operations.outages import is_idle
 from simulator.engine.operations.upkeep import Upkeep as Operation
 from simulator.errors import InputErrors
 from simulator.scaling.schedule import Change
@@ -129,6 +130,20 @@ class Actions:
             fault.failure = replace(fault.failure, duration_s=(time_ns - since_ns) / 1e9)
             self._upkeep.recover(fault.source, time_ns)
         return self._note(time_ns, "restore", {"replica": replica})
+
+    def reset_cache(self, replica: int | None, now_ns: int) -> int:
+        """Empty the prefix cache of a replica, with all its ranks; None: of all replicas."""
+        places = [place for place in self._lifecycle.places if replica in (None, place.number)]
+        if not places:
+            self._place(replica)
+        busy = [place.number for place in places if place.serves and not is_idle(place.replica)]
+        if busy:
+            raise NotPossible(f"replica {busy[0]} has requests: their KV blocks are in use")
+        time_ns = self._free_instant(now_ns)
+        failures = [Failure(kind="cache", which=number, at_s=time_ns / 1e9)
+                    for number in dict.fromkeys(place.number for place in places)]
+        self._faults += [Fault(failure, self._upkeep.fail(failure)) for failure in failures]
+        return self._note(time_ns, "reset_cache", {"replica": replica})
 
     def scale(self, pool: str | None, replicas: int, now_ns: int, verb: str = "scale") -> int:
         """Order a number of replicas of a pool, None: of the only one, or of each."""

@@ -44,6 +44,12 @@ class OfReplica(msgspec.Struct, forbid_unknown_fields=True):
     replica: Replica
 
 
+class OfAny(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /admin/reset_cache; None: all replicas."""
+
+    replica: Replica | None = None
+
+
 class Loss(OfReplica):
     """Body of POST /admin/kill and /admin/partition; for_s in simulated seconds."""
 
@@ -100,6 +106,7 @@ class Admin:
             ("POST", "/admin/slow"): (Slowness, lambda body: act(
                 actions.fail, "slow", body.replica, factor=body.factor, for_s=body.for_s)),
             ("POST", "/admin/restore"): (OfReplica, lambda body: act(actions.restore, body.replica)),
+            ("POST", "/admin/reset_cache"): (OfAny, lambda body: act(actions.reset_cache, body.replica)),
             ("POST", "/admin/drain"): (OfReplica, lambda body: act(actions.drain, body.replica)),
             ("POST", "/admin/add"): (More, lambda body: act(actions.add, body.pool, body.count)),
             ("PUT", "/admin/scale"): (Scale, lambda body: act(actions.scale, body.pool, body.replicas)),
