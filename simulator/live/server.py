@@ -1,6 +1,7 @@
 """The HTTP face: routes, bodies and streams on aiohttp, with vLLM's paths, bodies and statuses."""
 import asyncio
 import hmac
+import os
 import time
 from collections import Counter
 from typing import Any, NamedTuple
@@ -64,6 +65,7 @@ class Server:
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.publishers = None                  # of KV events
         self.faults = Faults(answers.seed)
+        self._pod = {"x-inference-namespace": os.environ["POD_NAMESPACE"]} if os.environ.get("POD_NAMESPACE") else {}
         self.is_closing = False
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
         self.exchanges: dict[str, type[Exchange]] = {CHAT: Exchange, TEXT: Exchange}     # by kind of answer
@@ -216,8 +218,8 @@ class Server:
     def _headers(self, row: int) -> dict[str, str]:
         """Return the headers that say where a request is, once it has had news."""
         found = self.service.fleet.workload.requests[row]
-        return {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
-                "x-inference-pod": f"replica-{found['replica']}"}
+        return self._pod | {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
+                            "x-inference-pod": os.environ.get("POD_NAME") or f"replica-{found['replica']}"}
 
     async def _whole(self, request, exchange: Exchange, first: int, breakage: Breakage | None) -> web.Response:
         while not exchange.is_over:
