@@ -165,7 +165,7 @@ class Actions:
         return self._order("drain", now_ns, {"remove": replica})
 
     def note(self, verb: str, arguments: dict[str, Any], now_ns: int) -> int:
-        """Take an action on answers or settings into the record: the cluster does not see it."""
+        """Record an action on answers or settings, which the cluster does not see."""
         return self._note(self._free_instant(now_ns), verb, arguments)
 
     # ---- state

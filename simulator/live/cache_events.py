@@ -1,4 +1,4 @@
-"""Changes of the prefix caches of a live fleet as KV events, by step of each replica."""
+"""Changes of the prefix caches of a live fleet as KV events, by step."""
 from collections.abc import Callable, Iterable
 
 from simulator.kv.prompt_hashes import hashes_of
@@ -23,7 +23,7 @@ class Block:
 
 
 class BlockTexts:
-    """The texts of blocks by hash: of all open requests, and of all blocks that some replica holds."""
+    """Texts of blocks by hash: of open requests, and blocks that a replica holds."""
 
     def __init__(self, fleet: LiveFleet, block_sizes: Iterable[int]):
         self._fleet, self._sizes = fleet, sorted(set(block_sizes))
@@ -117,7 +117,7 @@ class Follower:
 
 
 class CacheEvents:
-    """Follows the prefix caches of all replicas of a fleet, none of which has simulated anything yet.
+    """Follows the prefix caches of all replicas of a fleet, from its beginning.
 
     publish : called with (index of the replica, instant, events) for each step with events, in order of the instants.
     """

@@ -1,4 +1,7 @@
-"""Keys of [serve] that an admin changes while the session runs. A run of the record does not depend on them."""
+"""Keys of [serve] that an admin changes while the session runs.
+
+A run of the record does not depend on them.
+"""
 from typing import Any, get_type_hints
 
 import msgspec

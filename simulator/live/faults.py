@@ -1,4 +1,4 @@
-"""Faults that an admin orders for answers: errors in their place, and connections that break.
+"""Faults that an admin orders: errors for answers, and connections that break.
 
 Names: types of llm-d-inference-sim@eec055a3, docs/configuration.md, failure-types, and ways in which a stream dies of
 doublewordai/inference-lab@24d40112, src/serve/fault.rs, as specs/serve.md quotes them, section 11.
@@ -70,7 +70,7 @@ class Breakage:
         return self.has_broken or self.name == "no_done"
 
     def pass_on(self, events: list[bytes]) -> bytes:
-        """Return the bytes of the next events that a client gets; `has_broken`: nothing comes behind them."""
+        """Return the bytes of the next events; `has_broken`: nothing follows them."""
         if self.name == "no_usage":
             return b"".join(event for event in events if b'"choices":[]' not in event)
         if self.name == "no_done":

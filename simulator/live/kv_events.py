@@ -1,4 +1,4 @@
-"""KV events as vLLM writes them: blocks that enter and leave a prefix cache, in msgpack.
+"""KV events as vLLM writes them: blocks that enter and leave a prefix cache.
 
 Fields, order and encodings: vLLM 0.33.0, distributed/kv_events.py, as specs/serve.md quotes them, section 9. Source of
 extra_keys, a tuple or None by block: core/block_pool.py there, cache_full_blocks.
@@ -53,7 +53,7 @@ def as_map(ts: float, events: Sequence[Event], rank: int) -> bytes:
 
 
 def as_array(ts: float, events: Sequence[Event], rank: int) -> bytes:
-    """Return the payload of a message, its events as arrays with the name first (older versions)."""
+    """Return the payload of a message, its events as arrays (older versions)."""
     return msgspec.msgpack.encode((ts, [_row(event) for event in events], rank))
 
 

@@ -1,4 +1,4 @@
-"""KV events on ZeroMQ sockets: a publisher for each replica, and the messages that a late subscriber has missed.
+"""KV events on ZeroMQ sockets: a publisher for each replica, and replay.
 
 Frames, sequence numbers and replay: vLLM 0.33.0, distributed/kv_events.py, as specs/serve.md quotes them, section 9.
 """
@@ -111,7 +111,7 @@ def _split(endpoint: str) -> tuple[str, int]:
 
 
 def _bind(socket, endpoint: str, offset: int) -> str:
-    """Listen at an endpoint, `offset` ports further; port 0: any free one. Return the endpoint."""
+    """Listen at an endpoint, `offset` ports further, 0: any; return the endpoint."""
     host, port = _split(endpoint)
     try:
         socket.bind(f"tcp://{'*' if host in WILD else host}:{port and port + offset}")
@@ -121,9 +121,9 @@ def _bind(socket, endpoint: str, offset: int) -> str:
 
 
 def _attach(socket, endpoint: str, index: int, rank: int) -> str:
-    """Listen at an endpoint of this machine, or connect to another one's, as vLLM does; return the endpoint.
+    """Listen at an endpoint of this machine, or connect to another one's.
 
-    Each replica listens at a port of its own; at a subscriber's, ranks have ports of their own.
+    Return the endpoint. Each replica listens at a port of its own; at a subscriber's, ranks have ports of their own.
     """
     host, port = _split(endpoint)
     if host in WILD or re.match(LOCAL, endpoint):

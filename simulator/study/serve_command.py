@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_reach(serve: Serve, allows: bool) -> None:
-    """Raise InputErrors: other machines get KV events, and no option says that they may."""
+    """Raise InputErrors: other machines get KV events, and no option allows it."""
     events, local = serve.kv_events, re.compile(LOCAL)
     given = {} if events is None else {"endpoint": events.endpoint, "replay_endpoint": events.replay_endpoint}
     if faults := [KeyFault(f'serve.kv_events.{key}: expected an address of this machine, found "{value}": '
