@@ -68,19 +68,16 @@ class Follower:
     def __init__(self, replica, texts: BlockTexts):
         self.replica, self._texts = replica, texts
         self._kv = replica.rank.kv
-        self._log = self._kv.follow()
+        self.log = self._kv.follow()
         self._num_held = 0
         self.events: list[Event] = []           # of the step in flight
         self.due_ns = 0                         # when they are published
 
-    def collect(self, now_ns: int) -> None:
-        """Take the changes up to now.
+    def collect(self, changes: list[tuple[int, bool]], now_ns: int) -> None:
+        """Take the changes of the log up to now.
 
         They are due when the step in flight ends, as vLLM's scheduler publishes them with the outputs of a step.
         """
-        changes = self._log.take()
-        if not changes:
-            return
         if not self.events:
             wake_ns = self.replica.wake_ns
             self.due_ns = wake_ns if now_ns < wake_ns < NEVER_NS else now_ns
@@ -139,8 +136,13 @@ class CacheEvents:
     def collect(self, now_ns: int) -> None:
         """Take all changes up to now, and publish those of steps that have ended."""
         for index, follower in enumerate(self._followers):
-            for _ in range(2):                  # of the step that has ended; and changes outside of steps
-                if follower.events and follower.due_ns <= now_ns:
-                    events, follower.events = follower.events, []
-                    self._publish(index, follower.due_ns, events)
-                follower.collect(now_ns)
+            if follower.events:                 # of the step that has ended
+                self._publish_due(index, follower, now_ns)
+            if changes := follower.log.take():
+                follower.collect(changes, now_ns)
+                self._publish_due(index, follower, now_ns)      # changes outside of steps
+
+    def _publish_due(self, index: int, follower: Follower, now_ns: int) -> None:
+        if follower.due_ns <= now_ns:
+            events, follower.events = follower.events, []
+            self._publish(index, follower.due_ns, events)
