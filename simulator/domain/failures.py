@@ -19,11 +19,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A failure, once at a time or again and again, one of [[failures]].
 
     A stop loses the KV cache, a lost link does not: a replica without its link pauses until the link is back. A slow
-    replica takes longer for each iteration that begins while it is slow.
+    replica takes longer for each iteration that begins while it is slow. An emptied cache fills again.
     """
 
-    kind: Annotated[Literal["stop", "slow", "link"], Meta(description=(
-        "stop: the replica stops and starts again; slow: its iterations take longer; link: its link is lost"))]
+    kind: Annotated[Literal["stop", "slow", "link", "cache"], Meta(description=(
+        "stop: the replica stops and starts again; slow: its iterations take longer; link: its link is lost; cache: "
+        "its prefix cache is emptied, as a call of vLLM's /reset_prefix_cache does, unless it has a request then"))]
     target: Annotated[Literal["replica", "rank", "node", "unit", "pool"], Meta(description=(
         "unit that fails at once, with all its replicas. rank: a data-parallel rank; a stop also hits the ranks behind "
         "its front end, a stop or a lost link the ranks in lock step with it"))] = "replica"
@@ -59,6 +60,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("give either at_s or mtbf_s")
         if self.duration_s is not None and self.mttr_s is not None:
             raise ValueError("give duration_s or mttr_s, not both")
+        if self.kind == "cache" and (self.duration_s is not None or self.mttr_s is not None):
+            raise ValueError('kind = "cache" takes neither duration_s nor mttr_s: it takes no time')
         if self.on_failure == "migrate" and self.kind != "slow":
             raise ValueError('on_failure = "migrate" takes kind = "slow": no KV can be fetched from a replica that '
                              "has stopped or lost its link")

@@ -6,6 +6,8 @@ from msgspec import Meta
 
 FAST = "fast"
 TEXTS, LENGTHS = ("filler", "echo", "dataset"), ("workload", "max_tokens", "dataset")
+LOCAL = r"tcp://(127\.[0-9.]+|localhost|\[::1\]):"        # endpoints that no other machine reaches
+Endpoint = Annotated[str, Meta(pattern=r"^tcp://[^/\s]+:[0-9]{1,5}$")]
 Bytes = Annotated[int, Meta(ge=1024, le=2**30)]
 
 
@@ -26,6 +28,27 @@ class ServeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "time for which a connection may stay without a request"))] = 75.0
     requests_per_s: Annotated[float, Meta(ge=0, le=1e9, description=(
         "requests for texts, in a second of the wall; more are answered by 429; 0: any number"))] = 0.0
+
+
+class KvEvents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """KV events of each replica's prefix cache over ZeroMQ, [serve.kv_events].
+
+    Names and limits are vLLM's.
+    """
+
+    endpoint: Annotated[Endpoint, Meta(description=(
+        "tcp://HOST:PORT of the publisher. With *, or an address of this machine, replicas listen from PORT on, a port "
+        "each, 0: any; another host is connected to, by each data-parallel rank at a port of its own"
+        ))] = "tcp://127.0.0.1:5557"
+    replay_endpoint: Annotated[Endpoint | None, Meta(description=(
+        "tcp://HOST:PORT at which replicas listen, a port each, for requests for earlier messages; default: none"
+        ))] = None
+    topic: Annotated[str | None, Meta(description=(
+        "topic of all messages; default: kv@ADDRESS:PORT@MODEL of the replica"))] = None
+    buffer_steps: Annotated[int, Meta(ge=1, le=2**24, extra={"unit": "messages"}, description=(
+        "last messages of each replica that are kept for replay"))] = 10_000
+    hwm: Annotated[int, Meta(ge=1, le=2**30, extra={"unit": "messages"}, description=(
+        "messages that wait for a slow subscriber; further ones are lost for it"))] = 100_000
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,9 +89,15 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     on_overrun: Annotated[Literal["late", "stretch"], Meta(description=(
         "more than 5 ms behind the wall. late: answers are late; stretch: simulated time waits, and the time lost is "
         "counted"))] = "late"
+    kv_events: Annotated[KvEvents | None, Meta(description=(
+        "KV events of prefix caches over ZeroMQ; default: none"))] = None
+    kv_event_encoding: Annotated[Literal["map", "array"], Meta(description=(
+        "events as maps, as vLLM 0.33 writes them, or as arrays, as versions before it"))] = "map"
     limits: Annotated[ServeLimits, Meta(description="limits of connections")] = ServeLimits()
 
     def __post_init__(self):
+        if self.kv_event_encoding != "map" and self.kv_events is None:
+            raise ValueError('kv_event_encoding = "array" takes [serve.kv_events]')
         if (self.text == "dataset") != (self.dataset is not None):
             raise ValueError('text = "dataset" and the file dataset go together')
         if self.output_tokens == "dataset" and self.text != "dataset":

@@ -31,6 +31,14 @@ cdef class CacheLog:
         self.changes[self.size].is_there = is_there
         self.size += 1
 
+    def take(self):
+        """Return the entries, and empty the log, as its only reader."""
+        if self.has_lost_some:
+            raise MemoryError()
+        taken = self.entries()
+        self.size = 0
+        return taken
+
     def entries(self):
-        """Return [(hash, is it there)] since the log was emptied (debug face)."""
+        """Return [(hash, is it there)] since the log was emptied."""
         return [(self.changes[i].hash, bool(self.changes[i].is_there)) for i in range(self.size)]

@@ -259,7 +259,7 @@ cdef class PagedKV(BlockPool):
         """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self.num_cached_hashes:
             raise ValueError("a cache can be followed only from its beginning")
-        self._prefixes.log = CacheLog()
+        self._prefixes.log = CacheLog(self._prefixes.log)
         return self._prefixes.log
 
     @property

@@ -321,7 +321,7 @@ cdef class SparseKV(KVCache):
         """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self._cached.size > 0:
             raise ValueError("a cache can be followed only from its beginning")
-        self._cached.prefixes.log = CacheLog()
+        self._cached.prefixes.log = CacheLog(self._cached.prefixes.log)
         return self._cached.prefixes.log
 
     def check(self, owned_total):

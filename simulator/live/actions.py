@@ -15,6 +15,7 @@ from simulator.config.experiment import Experiment
 from simulator.config.load import changed
 from simulator.domain.failures import Failure
 from simulator.engine.operations.lifecycle import Lifecycle
+from simulator.engine.operations.outages import is_idle
 from simulator.engine.operations.upkeep import Upkeep as Operation
 from simulator.errors import InputErrors
 from simulator.scaling.schedule import Change
@@ -130,6 +131,20 @@ class Actions:
             self._upkeep.recover(fault.source, time_ns)
         return self._note(time_ns, "restore", {"replica": replica})
 
+    def reset_cache(self, replica: int | None, now_ns: int) -> int:
+        """Empty the prefix cache of a replica, with all its ranks; None: of all replicas."""
+        places = [place for place in self._lifecycle.places if replica in (None, place.number)]
+        if not places:
+            self._place(replica)
+        busy = [place.number for place in places if place.serves and not is_idle(place.replica)]
+        if busy:
+            raise NotPossible(f"replica {busy[0]} has requests: their KV blocks are in use")
+        time_ns = self._free_instant(now_ns)
+        failures = [Failure(kind="cache", which=number, at_s=time_ns / 1e9)
+                    for number in dict.fromkeys(place.number for place in places)]
+        self._faults += [Fault(failure, self._upkeep.fail(failure)) for failure in failures]
+        return self._note(time_ns, "reset_cache", {"replica": replica})
+
     def scale(self, pool: str | None, replicas: int, now_ns: int, verb: str = "scale") -> int:
         """Order a number of replicas of a pool, None: of the only one, or of each."""
         names = [each.name for each in self._experiment.pools]
@@ -148,6 +163,10 @@ class Actions:
         if self._place(replica).stage != STATES.index("up"):
             raise NotPossible(f"replica {replica} is {STATES[self._place(replica).state]}")
         return self._order("drain", now_ns, {"remove": replica})
+
+    def note(self, verb: str, arguments: dict[str, Any], now_ns: int) -> int:
+        """Record an action on answers or settings, which the cluster does not see."""
+        return self._note(self._free_instant(now_ns), verb, arguments)
 
     # ---- state
 

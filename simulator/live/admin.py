@@ -2,13 +2,20 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from aiohttp import web
 from msgspec import Meta
 
+from simulator.domain import records
 from simulator.live.actions import NotPossible
 from simulator.live.bodies import Refused
+from simulator.live.changes import changed
 from simulator.live.clock import speed_of
+from simulator.live.faults import Order
+from simulator.live.fleet import LiveFleet
+from simulator.live.server import Server
 from simulator.live.service import Service
+from simulator.results.metrics import count_by_status, latencies
 
 JSON = {"Content-Type": "application/json"}
 Replica = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -35,6 +42,12 @@ class OfReplica(msgspec.Struct, forbid_unknown_fields=True):
     """Body of POST /admin/restore and /admin/drain."""
 
     replica: Replica
+
+
+class OfAny(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /admin/reset_cache; None: all replicas."""
+
+    replica: Replica | None = None
 
 
 class Loss(OfReplica):
@@ -65,11 +78,26 @@ class Scale(msgspec.Struct, forbid_unknown_fields=True):
     pool: str | None = None
 
 
+class Setting(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /admin/set."""
+
+    key: str
+    value: Any
+
+
+def results(fleet: LiveFleet) -> dict[str, Any]:
+    """Return counts and latencies of the requests so far, as summary.json has them."""
+    requests = fleet.workload.requests[:fleet.count]
+    completed = requests[requests["status"] == records.COMPLETED]
+    return {"simulated_ns": max(fleet.reached_ns, 0),
+            "requests": count_by_status(requests, np.zeros(len(requests), bool)), **latencies(completed)}
+
+
 class Admin:
     """Answers the requests of an admin."""
 
-    def __init__(self, service: Service):
-        self._service, actions = service, service.fleet.actions
+    def __init__(self, service: Service, server: Server):
+        self._service, self._server, actions = service, server, service.fleet.actions
         act = service.act
         self._routes = {
             ("POST", "/admin/pause"): (Nothing, lambda body: service.pause()),
@@ -78,9 +106,13 @@ class Admin:
             ("POST", "/admin/slow"): (Slowness, lambda body: act(
                 actions.fail, "slow", body.replica, factor=body.factor, for_s=body.for_s)),
             ("POST", "/admin/restore"): (OfReplica, lambda body: act(actions.restore, body.replica)),
+            ("POST", "/admin/reset_cache"): (OfAny, lambda body: act(actions.reset_cache, body.replica)),
             ("POST", "/admin/drain"): (OfReplica, lambda body: act(actions.drain, body.replica)),
             ("POST", "/admin/add"): (More, lambda body: act(actions.add, body.pool, body.count)),
             ("PUT", "/admin/scale"): (Scale, lambda body: act(actions.scale, body.pool, body.replicas)),
+            ("POST", "/admin/faults"): (Order, self._order),
+            ("POST", "/admin/set"): (Setting, self._set),
+            ("GET", "/admin/results"): (Nothing, lambda body: results(service.fleet)),
             ("GET", "/admin/status"): (Nothing, lambda body: None)}
         for verb in ("kill", "partition"):
             self._routes["POST", f"/admin/{verb}"] = (Loss, lambda body, verb=verb: act(
@@ -89,12 +121,13 @@ class Admin:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
         try:
-            self._answer((request.method, request.path), await request.read())
+            found = self._answer((request.method, request.path), await request.read())
         except Refused as refused:
             return web.Response(status=refused.status, body=refused.body(), headers=JSON)
-        return web.Response(body=msgspec.json.encode(self._status()), headers=JSON)
+        found = found if isinstance(found, dict) else self._status()
+        return web.Response(body=msgspec.json.encode(found), headers=JSON)
 
-    def _answer(self, route: tuple[str, str], data: bytes) -> None:
+    def _answer(self, route: tuple[str, str], data: bytes) -> Any:
         if route not in self._routes:
             raise Refused(404, "Not Found", "NotFoundError")
         kind, action = self._routes[route]
@@ -103,9 +136,20 @@ class Admin:
         except msgspec.DecodeError as error:        # ValidationError is one, too
             raise Refused(400, str(error)) from None
         try:
-            action(body)
+            return action(body)
+        except msgspec.ValidationError as error:
+            raise Refused(400, str(error)) from None
         except NotPossible as refused:
             raise Refused(409, str(refused), "Conflict") from None
+
+    def _order(self, order: Order) -> None:
+        self._service.act(self._service.fleet.actions.note, "faults", msgspec.to_builtins(order))
+        self._server.faults.order = order
+
+    def _set(self, setting: Setting) -> None:
+        serve = changed(self._server.facts.serve, setting.key, setting.value)
+        self._service.act(self._service.fleet.actions.note, "set", msgspec.to_builtins(setting))
+        self._server.facts = self._server.facts._replace(serve=serve)
 
     def _status(self) -> dict[str, Any]:
         service, actions = self._service, self._service.fleet.actions

@@ -37,7 +37,7 @@ class Answers:
     """
 
     def __init__(self, fleet: LiveFleet, words: Words, writer: Writer, seed: int):
-        self._fleet, self._words, self._writer, self._seed = fleet, words, writer, seed
+        self._fleet, self._words, self._writer, self.seed = fleet, words, writer, seed
         self._texts = Texts()
         self._times: dict[bytes, int] = {}      # how many times each prompt has come
 
@@ -81,6 +81,8 @@ class Answers:
             salt = f"{salt}\0{row}"
         segments = self._texts.add(row, prompt.ids, np.array(ids[:count], np.int32), salt)
         request = LiveRequest(len(prompt.ids), cap, count, segments, body.priority or 0)
+        if self._fleet.events is not None:
+            request = request._replace(ids=np.concatenate([prompt.ids, ids[:count]]).astype(np.int32), salt=salt)
         return Answer(pieces[:count], shown, reason, stop, request, ids[:count], tool)
 
     @staticmethod
@@ -94,7 +96,7 @@ class Answers:
         """Return a number of a prompt, which depends on seed, prompt, and how many times it came before."""
         key = blake2b(prompt.tobytes(), digest_size=16).digest()
         times = self._times[key] = self._times.get(key, -1) + 1
-        return int.from_bytes(blake2b(key + f"/{self._seed}/{times}".encode(), digest_size=8).digest(), "big")
+        return int.from_bytes(blake2b(key + f"/{self.seed}/{times}".encode(), digest_size=8).digest(), "big")
 
 
 def _stopped(pieces: list[str], ids: list[int], body: Body) -> tuple[int, int, str | int | None]:

@@ -26,6 +26,7 @@ class LiveRequest(NamedTuple):
     segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
     door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
     labels : names of its tenant, session, slo_class and adapter, by column; "": none.
+    ids : tokens of prompt and answer, int32, for KV events; None: there are none. salt : of its KV cache.
     max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
     """
 
@@ -36,6 +37,8 @@ class LiveRequest(NamedTuple):
     priority: int = 0
     door: int = -1
     labels: Mapping[str, str] = MappingProxyType({})
+    ids: np.ndarray | None = None
+    salt: str = ""
 
 
 class Message(NamedTuple):
@@ -79,6 +82,7 @@ class LiveFleet:
         self.count = 0                          # requests so far
         self.reached_ns = -1                    # all that happens up to this instant has been simulated
         self.is_stopped = False                 # the engine cannot go on
+        self.events = None                      # CacheEvents, before anything is simulated; None: no KV events
         self._last_input_ns = -1
         self._num_segments = 0
         self._open: set[int] = set()
@@ -142,6 +146,8 @@ class LiveFleet:
         self.cluster.source.give()
         self.count += 1
         self._open.add(row)
+        if self.events is not None:
+            self.events.begin(row, request)
         return row
 
     def cancel(self, row: int, now_ns: int) -> None:
@@ -157,11 +163,18 @@ class LiveFleet:
 
     def advance(self, until_ns: int) -> None:
         """Simulate up to an instant, that instant included."""
-        if until_ns <= self.reached_ns or self.is_stopped:
-            return
+        if self.events is not None:             # each instant by itself: KV events are those of a step
+            while not self.is_stopped and (next_ns := self.cluster.next_ns()) is not None and next_ns < until_ns:
+                self._reach(max(next_ns, self.reached_ns + 1))
+        if until_ns > self.reached_ns and not self.is_stopped:
+            self._reach(until_ns)
+
+    def _reach(self, until_ns: int) -> None:
         self.reached_ns = until_ns
         self.is_stopped = not self.cluster.advance(until_ns)
         self._recorder.close()                  # it hands on the tokens that it holds
+        if self.events is not None:
+            self.events.collect(until_ns)
         if self._recorder.finished > self._num_finished:
             self._num_finished = self._recorder.finished
             self._note_ends()
@@ -246,6 +259,8 @@ class LiveFleet:
         has_ended = found["status"] > records.RUNNING
         for row, request in zip(rows[has_ended].tolist(), found[has_ended], strict=True):
             self._open.discard(row)
+            if self.events is not None:
+                self.events.end(row)
             is_complete = request["status"] == records.COMPLETED
             time_ns = int(request["completed_ns"]) if is_complete else self.reached_ns
             self._announce(time_ns, row, 0, int(request["status"]), self._cause(row))

@@ -40,9 +40,11 @@ class Host:
                     for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
                                        [(-1, settings.port)])]
         if settings.admin_port is not None:
-            handlers.append((Admin(self._service).handle, LOOPBACK, settings.admin_port))
+            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port))
         runners = [await listen(*each, settings.limits) for each in handlers]
         ports = [port for _, port in runners]
+        if self._server.publishers is not None:
+            self._server.publishers.open(settings.host, ports[:len(handlers) - (settings.admin_port is not None)])
         self._announce(ports[:-1] if settings.admin_port is not None else ports,
                    ports[-1] if settings.admin_port is not None else None)
         try:
@@ -55,6 +57,8 @@ class Host:
             await asyncio.sleep(0)              # answers that have just ended are written
             for runner, _ in runners:
                 await runner.cleanup()
+            if self._server.publishers is not None:
+                self._server.publishers.close()
         if self._error is not None:
             raise self._error
 

@@ -74,6 +74,9 @@ class Session:
         self.service.observer = tally.note
         answers = Answers(self.fleet, words, Writer(serve, words, natural), experiment.seed)
         self.server = Server(self.service, answers, words, facts, tally)
+        if serve.kv_events is not None:
+            refusals.check_kv_events(self.fleet, experiment)
+            self.server.publishers = _publishers(self.fleet, serve, facts.model)
         self._ended_by: int | None = None
 
     def serve(self, settings: Settings, announce: Callable[[list[int], int | None], None]) -> None:
@@ -150,6 +153,18 @@ class Session:
                 "cause": _cause(shares, time.process_time() / wall_s),
                 "statuses": {str(status): count for status, count in sorted(server.statuses.items())},
                 "ignored_fields": dict(server.ignored)}
+
+
+def _publishers(fleet: LiveFleet, serve: Serve, model: str):
+    """Return the publishers of a fleet's KV events, which have no sockets yet."""
+    if find_spec("zmq") is None:
+        raise MissingExtra(["serve.kv_events needs pyzmq: install it with pip install 'simulator[serve]'"])
+    from simulator.live.cache_events import CacheEvents
+    from simulator.live.publishers import Publishers, Source  # needs an extra
+    publishers = Publishers(serve.kv_events, serve.kv_event_encoding, [
+        Source(replica.index - replica.first_sibling, model) for replica in fleet.cluster.replicas])
+    fleet.events = CacheEvents(fleet, lambda index, _, events: publishers.publish(index, events))
+    return publishers
 
 
 def _version(experiment: Experiment) -> str:

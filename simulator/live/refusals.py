@@ -37,6 +37,25 @@ def check_blocks(fleet: LiveFleet) -> None:
             f"{fleet.max_model_len}: a client may ask for a text of that length")])
 
 
+def check_kv_events(fleet: LiveFleet, experiment: Experiment) -> None:
+    """Raise InputErrors: the prefix cache of some replica cannot be shown."""
+    if faults := [KeyFault(f"{fault}, with [serve.kv_events]") for fault in _event_faults(fleet, experiment)]:
+        raise InputErrors(faults)
+
+
+def _event_faults(fleet: LiveFleet, experiment: Experiment) -> Iterator[str]:
+    caches = [replica.rank.kv for replica in fleet.cluster.replicas]
+    for pool in experiment.all_pools():
+        if pool.engine.scheduler != "vllm":
+            yield f'engine.scheduler: expected "vllm", found "{pool.engine.scheduler}"'
+    if not all(kv.caches for kv in caches):
+        yield "engine.enable_prefix_caching: expected true: there are no events without a prefix cache"
+    if any(kv.is_hybrid for kv in caches):
+        yield "model: expected one group of layers: events of several groups are not built"
+    if any(kv.hashes_ahead for kv in caches):
+        yield "engine.speculative.method: expected one without a drafter in the model's hashes, such as ngram"
+
+
 def _faults(experiment: Experiment) -> Iterator[str]:
     for key in keys_in(experiment):
         if key not in ONLY_RESULTS | LIVE_KEYS:

@@ -1,6 +1,7 @@
 """The HTTP face: routes, bodies and streams on aiohttp, with vLLM's paths, bodies and statuses."""
 import asyncio
 import hmac
+import os
 import time
 from collections import Counter
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from simulator.live.bodies import (
 )
 from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
+from simulator.live.faults import Breakage, Faults
 from simulator.live.fleet import Full
 from simulator.live.metrics import Tally, add_own, loads
 from simulator.live.naming import adapters_of, check_model, names_of
@@ -36,6 +38,7 @@ from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
 GUARDED = ("/v1", "/generate")  # paths that need the key
+STALL_S = 0.05                  # between two looks for the end of the session
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -60,6 +63,9 @@ class Server:
 
     def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
+        self.publishers = None                  # of KV events
+        self.faults = Faults(answers.seed)
+        self._pod = {"x-inference-namespace": os.environ["POD_NAMESPACE"]} if os.environ.get("POD_NAMESPACE") else {}
         self.is_closing = False
         self.http_ns = self.metrics_ns = 0      # CPU time of writing answers, and pages
         self.exchanges: dict[str, type[Exchange]] = {CHAT: Exchange, TEXT: Exchange}     # by kind of answer
@@ -74,7 +80,8 @@ class Server:
             ("GET", "/v1/models"): self._models, ("GET", "/health"): self._health, ("GET", "/ping"): self._health,
             ("POST", "/ping"): self._health, ("GET", "/version"): self._version, ("GET", "/load"): self._load,
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
-            ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas}
+            ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas,
+            ("GET", "/kv_event_sources"): self._kv_event_sources}
         if facts.serve.like == "sglang":
             self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 
@@ -163,6 +170,7 @@ class Server:
         if self.service.fleet.is_stopped:
             raise Refused(500, "EngineCore encountered an issue.", "InternalServerError")
         self._count_in()
+        breakage = self.faults.draw()
         caps = [self.answers.check(len(prompt.ids), body, most) for prompt in prompts]
         demand = demand_of(body, self.facts.serve.tool_calls)
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
@@ -175,7 +183,7 @@ class Server:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
                     self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
-            return await (self._stream if body.stream else self._whole)(request, exchange, first)
+            return await (self._stream if body.stream else self._whole)(request, exchange, first, breakage)
         finally:
             self.num_open[door] -= 1
             for choice in exchange.choices:
@@ -210,10 +218,10 @@ class Server:
     def _headers(self, row: int) -> dict[str, str]:
         """Return the headers that say where a request is, once it has had news."""
         found = self.service.fleet.workload.requests[row]
-        return {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
-                "x-inference-pod": f"replica-{found['replica']}"}
+        return self._pod | {"x-simulator-arrival-ns": str(found["arrival_ns"]), "x-simulator-request": str(row),
+                            "x-inference-pod": os.environ.get("POD_NAME") or f"replica-{found['replica']}"}
 
-    async def _whole(self, request, exchange: Exchange, first: int) -> web.Response:
+    async def _whole(self, request, exchange: Exchange, first: int, breakage: Breakage | None) -> web.Response:
         while not exchange.is_over:
             exchange.has_news.clear()
             await exchange.has_news.wait()
@@ -223,9 +231,11 @@ class Server:
         began_ns = time.thread_time_ns()
         answer = web.Response(body=exchange.whole(), headers=JSON | self._headers(first))
         self.http_ns += time.thread_time_ns() - began_ns
+        if breakage is not None and not breakage.close(request.transport) and breakage.name == "stall":
+            await self._stall()
         return answer
 
-    async def _stream(self, request, exchange: Exchange, first: int) -> web.StreamResponse:
+    async def _stream(self, request, exchange: Exchange, first: int, breakage: Breakage | None) -> web.StreamResponse:
         response, is_over = web.StreamResponse(headers=STREAM), False
         while not is_over:
             await exchange.has_news.wait()
@@ -237,13 +247,34 @@ class Server:
                 response.headers.update(self._headers(first))
                 await response.prepare(request)
             began_ns, is_over = time.thread_time_ns(), exchange.is_over or failure is not None
-            data = b"".join(exchange.events()) if failure is None else b"data: %b\n\n" % failure.body()
+            data = self._written(exchange, failure, breakage)
             self.http_ns += time.thread_time_ns() - began_ns
             if data:
                 self._note_lag(exchange)
-                await response.write(data + DONE if is_over else data)
+                await response.write(data + DONE if is_over and not (breakage and breakage.omits_end) else data)
+            if breakage is not None and breakage.has_broken:
+                return await self._broken(request, response, breakage)
         await response.write_eof()
         return response
+
+    @staticmethod
+    def _written(exchange: Exchange, failure: Refused | None, breakage: Breakage | None) -> bytes:
+        """Return the news of a stream."""
+        if failure is not None:
+            return b"data: %b\n\n" % failure.body()
+        return b"".join(exchange.events()) if breakage is None else breakage.pass_on([*exchange.events()])
+
+    async def _broken(self, request, response: web.StreamResponse, breakage: Breakage) -> web.StreamResponse:
+        if breakage.name == "stall":
+            await self._stall()
+        if not breakage.close(request.transport):
+            await response.write_eof()
+        return response
+
+    async def _stall(self) -> None:
+        """Say nothing until the client leaves, or the session ends."""
+        while not self.is_closing:
+            await asyncio.sleep(STALL_S)
 
     def _note_lag(self, exchange: Exchange) -> None:
         clock = self.service.clock
@@ -271,6 +302,9 @@ class Server:
 
     async def _replicas(self, request, door: int) -> web.Response:
         return _json(loads(self.service.fleet))
+
+    async def _kv_event_sources(self, request, door: int) -> web.Response:
+        return _json([] if self.publishers is None else self.publishers.table())
 
     async def _tokenize(self, request, door: int) -> web.Response:
         body = await self.body_of(request, TokenizeBody)

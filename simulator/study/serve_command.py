@@ -2,14 +2,15 @@
 import argparse
 import ipaddress
 import os
+import re
 import sys
 import time
 from pathlib import Path
 
 from simulator.config.load import load_experiment
 from simulator.core.argument_types import LAST_PORT, duration_s, port_number, whole_number
-from simulator.domain.serving import Serve, ServeLimits
-from simulator.errors import InputErrors, faults_of
+from simulator.domain.serving import LOCAL, Serve, ServeLimits
+from simulator.errors import InputErrors, KeyFault, faults_of
 from simulator.live.clock import speed_of
 from simulator.live.opening import CONTENTS, Session, check_installed
 from simulator.live.settings import LOOPBACK, Settings
@@ -51,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="serve.limits.body_bytes: longest body of a request; default: the file's, else 8388608")
     parser.add_argument("--connections", type=whole_number, metavar="N",
                         help="serve.limits.connections: connections at once; default: the file's, else 10000")
+    parser.add_argument("--kv-events", metavar="tcp://HOST:PORT",
+                        help="serve.kv_events.endpoint: publish KV events there, or, of this machine, from PORT on, a "
+                             "port a replica; default: the file's, else none")
     parser.add_argument("--out", metavar="DIR", help="folder of the session; default: results/<name>-served")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier session")
     parser.add_argument("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
@@ -66,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     serve = experiment.serve or Serve()
     out = check_free(options.out or Path("results", f"{experiment.name}-served"), options.overwrite, CONTENTS)
     with faults_of(options.experiment):
+        _check_reach(serve, options.allow_remote)
         session = Session(experiment, serve.speed, options.most_requests, options.served_model_name,
                           os.environ.get(KEY, ""), options.replica_ports is not None)
 
@@ -88,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 def _overrides(options: argparse.Namespace) -> list[str]:
     """Return the options that are keys of [serve], as --set takes them."""
     given = {"serve.speed": options.speed, "serve.like": options.like, "serve.limits.body_bytes": options.body_bytes,
-             "serve.limits.connections": options.connections}
+             "serve.limits.connections": options.connections, "serve.kv_events.endpoint": options.kv_events}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
@@ -113,6 +118,16 @@ def _check(options: argparse.Namespace) -> None:
     if not _is_loopback(options.host) and not options.allow_remote:
         faults.append(f"--host {options.host}: other machines can reach it; --allow-remote says that they may")
     if faults:
+        raise InputErrors(faults)
+
+
+def _check_reach(serve: Serve, allows: bool) -> None:
+    """Raise InputErrors: other machines get KV events, and no option allows it."""
+    events, local = serve.kv_events, re.compile(LOCAL)
+    given = {} if events is None else {"endpoint": events.endpoint, "replay_endpoint": events.replay_endpoint}
+    if faults := [KeyFault(f'serve.kv_events.{key}: expected an address of this machine, found "{value}": '
+                           "--allow-remote says that others may be reached") for key, value in given.items()
+                  if value is not None and not allows and not local.match(value)]:
         raise InputErrors(faults)
 
 

@@ -277,8 +277,22 @@ def test_failures_have_their_mean_time():
         assert abs(num_failures - 1000) < 130
 
 
+@every_way
+@pytest.mark.parametrize(("at_ms", "cached"), [(30, [0, 0, 32]), (52, [0, 32, 32]), (75, [0, 32, 0])])
+def test_a_cache_is_emptied_while_the_replica_has_no_request(at_ms, cached, fast):
+    # Prompts of 40 equal tokens, two blocks of 16 of which are found; at 52 ms the second one runs.
+    requests = [(time_ms, 40, 2, {"prompt": [["group", "a", 40]]}) for time_ms in (0, 50, 100)]
+    failure = Failure(kind="cache", which=0, at_s=at_ms / 1e3)
+    outcome = serve(requests, [failure], fast=fast, replicas=1)
+    assert outcome.requests["cached_tokens"].tolist() == cached
+    assert outcome.times_ms(2) == [105, 110]
+    assert outcome.changes(0) == []
+
+
 @pytest.mark.parametrize("keys", [
     {}, {"at_s": 1.0, "mtbf_s": 1.0}, {"at_s": 1.0, "duration_s": 1.0, "mttr_s": 1.0}, {"at_s": 1.0, "target": "pool"}])
 def test_contradictions_are_refused(keys):
     with pytest.raises(ValueError, match=r"give|takes"):
         Failure(kind="stop", **keys)
+    with pytest.raises(ValueError, match="takes neither duration_s"):
+        Failure(kind="cache", at_s=1.0, duration_s=1.0)

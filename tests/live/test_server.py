@@ -292,6 +292,8 @@ def test_an_admin_of_replicas(tmp_path):
                  await act("slow", replica=1, factor=3.0, for_s=0.01), await act("kill", replica=0),
                  await act("kill", replica=0), await act("scale", "put", replicas=4), await act("add", pool="none"))
         lost = (await post(client, COMPLETIONS, HELLO))[0]
+        emptied = [(await act("reset_cache", **body))[0] for body in ({"replica": 1}, {}, {"replica": 9})]
+        assert emptied == [200, 200, 409]
         await act("drain", replica=0)
         await act("restore", replica=0)
         return paths, lost, (await post(client, COMPLETIONS, HELLO))[0], (await act("status", "get"))[1]

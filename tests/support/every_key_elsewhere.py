@@ -56,6 +56,9 @@ SHOWN_IN = {
         "serve", "speed like text dataset output_tokens output_tokens.distribution default_max_tokens stream_interval "
         "tool_calls metrics metrics_clock on_overrun limits.body_bytes limits.header_bytes limits.connections "
         "limits.idle_s limits.requests_per_s"),
+    "live/test_kv_events.py": (
+        "serve", "kv_events.endpoint kv_events.replay_endpoint kv_events.topic kv_events.buffer_steps kv_events.hwm "
+        "kv_event_encoding"),
     "routing/test_llumnix_parts.py": ("router:llumnix", "data_parallel_size"),
     "workload/formats/test_bailian.py": ("trace_format:bailian", "mode gap"),
     "workload/formats/test_burstgpt.py": ("trace_format:burstgpt", "failures model_filter"),

@@ -85,5 +85,5 @@ PREFILL_FIRST = Feature("decode replicas chosen after the prompt", "cluster.disa
 MOVES = Feature("rescheduling", "cluster.rescheduling")
 COPIED_MOVES = Feature("rescheduling that copies KV", "cluster.rescheduling.mode", "recompute")
 FAILURES = Feature("failures", "failures")
-SLOW = Feature("replicas that slow down", "failures[].kind", ("stop", "link"))
+SLOW = Feature("replicas that slow down", "failures[].kind", ("stop", "link", "cache"))
 AUTOSCALING = Feature("autoscaling", "autoscaling")

@@ -45,7 +45,7 @@ class KvRetention(Part):
         Conflict(RETENTION, used.KV_TIERS, "a tier keeps evicted blocks, and follows the order of vLLM's free queue"),
         Conflict(RETENTION, has.ROLES, "the KV of a turn is at two replicas"),
         Conflict(RETENTION, used.MOVES, "a turn that moves leaves its blocks at another replica"),
-        Conflict(RETENTION, Feature("failures of links", "failures[].kind", ("stop", "slow")),
+        Conflict(RETENTION, Feature("failures of links", "failures[].kind", ("stop", "slow", "cache")),
                  "the blocks of requests behind a failed link are followed one by one"),
     )
     summary_before = "by_slo_class"

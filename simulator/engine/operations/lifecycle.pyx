@@ -164,7 +164,12 @@ cdef class Lifecycle:
 
     def enter(self, Place place, now_ns, stage, cause=SCALING):
         """Move a replica, all its ranks, to a stage that the autoscaler, or another cause, decided on."""
+        cdef Place rank
         self.num_draining += (stage == DRAINING) - (place.stage == DRAINING)
+        if stage == UP and place.is_starting:   # blocks that others read when it went were cached since
+            for rank in place.ranks:
+                rank.replica.rank.forget()
+                self._fleet.touched(rank.index)
         for rank in place.ranks:
             rank.stage = stage
             self.note(rank, now_ns, cause)

@@ -104,6 +104,10 @@ cdef class Outages:
             self._agenda.tick(now_ns + delay_ns, OUTAGE, partial(self._fail, source))
 
     def _fail(self, source, now_ns):
+        if source.failure.kind == "cache":
+            self._empty_caches(_hit(source))
+            self._await_next(source, now_ns)
+            return
         places = _with_fellows(_hit(source), source.failure)
         source.hit[:] = places
         duration_ns = source.failure.duration_ns(source.generator)
@@ -119,6 +123,14 @@ cdef class Outages:
     def _repair(self, source, places, now_ns):
         self._go_on([(place, place.outage) for place in places if self._end(place, source.failure, now_ns)], now_ns)
         self._await_next(source, now_ns)
+
+    def _empty_caches(self, places):
+        """Empty the prefix caches of replicas without requests, as vLLM does if no block is in use."""
+        cdef Place place
+        for place in places:
+            if is_idle(place.replica):
+                place.replica.rank.kv.forget()
+                self._fleet.touched(place.replica.index)
 
     # ---- one replica
 
@@ -338,6 +350,13 @@ cdef class Outages:
     cdef void _count_downtime(self, int32_t row, int64_t since_ns, int64_t now_ns) noexcept nogil:
         cdef Journey* journey = &self._fleet.journeys[row]
         journey.downtime_ns += now_ns - max(since_ns, journey.dispatched_ns)
+
+
+def is_idle(replica):
+    """Return whether a replica has no request, and no block in use."""
+    scheduler, kv = replica.rank.scheduler, replica.rank.kv
+    return kv.free_blocks == kv.num_blocks and not (
+        scheduler.running_rows() or scheduler.held_rows() or scheduler.waiting.rows())
 
 
 def _hit(source):

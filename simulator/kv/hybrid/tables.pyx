@@ -809,7 +809,7 @@ cdef class GroupTables(KVCache):
             return None
         if self.free_blocks < self.num_blocks or self.store.blank(self.free_blocks) < min(self.free_blocks, 1):
             raise ValueError("a cache can be followed only from its beginning")
-        self.store.prefixes.log = CacheLog()
+        self.store.prefixes.log = CacheLog(self.store.prefixes.log)
         return self.store.prefixes.log
 
     @property
