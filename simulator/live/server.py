@@ -145,8 +145,9 @@ class Server:
         return self._checked(given)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
-        if ids and not 0 <= min(ids) <= max(ids) < max(self.facts.vocabulary, FIRST_ID):
-            raise Refused(400, f"Token id {max(ids)} is out of vocabulary", param="prompt")
+        end = max(self.facts.vocabulary, FIRST_ID)
+        if (wrong := next((each for each in ids if not 0 <= each < end), None)) is not None:
+            raise Refused(400, f"Token id {wrong} is out of vocabulary", param="prompt")
         return np.array(ids, np.int32)
 
     async def body_of(self, request: web.BaseRequest, kind: type) -> Any:

@@ -124,6 +124,11 @@ def test_refusals(tmp_path, path, change, status, kind, param):
         "type": kind, "param": param, "code": status}
 
 
+def test_the_token_that_is_out_of_the_vocabulary_is_named(tmp_path):
+    answer = Site(tmp_path).ask(COMPLETIONS, HELLO | {"prompt": [5, -3, 10**9]})[1]
+    assert answer["error"]["message"] == "Token id -3 is out of vocabulary"
+
+
 def test_bodies_that_are_no_requests(tmp_path):
     async def scenario(client, admin):
         found = []
