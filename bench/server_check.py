@@ -1,4 +1,4 @@
-"""Planted causes: how often `observe --compare` names the right one among its first three.
+"""Planted causes: how often `observe --compare` names the right one in three.
 
 `python bench/server_check.py [--cases 112] [--seed 1]` prints a line for each hidden truth, and the rates. A truth is a
 run of a scene with one change, another seed, prices off by 4 % (standard deviation), a KV cache off by 1 %, gauges and

@@ -147,12 +147,7 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     files.write_times(out, names.ids, seen, sent.first_ns)
     summary = summary_of(Measured(
         seen, len(unsent), outputs_of(plan.workload), not sent.was_stopped, plan.manner.streams))
-    warnings = warnings_of(summary, parts["self_test"])
-    if sent.ran_dry:
-        warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
-                        "needed; --plays-per-slot draws more")
-    if getattr(plan.experiment.workload, "client_retry", None) is not None:
-        warnings.append("workload.client_retry: each request was sent once, also where it failed")
+    warnings = warnings_of(summary, parts["self_test"]) + _remarks(options, plan, sent)
     parts |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
               "processes": options.processes, "summary": summary, "warnings": warnings}
     write_server(out, server_file(plan, facts, parts))
@@ -168,6 +163,17 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     if options.compare:
         observe_compare.tell_of_pages(options, pages, _tell)
     return DONE if summary["requests"]["ok"] else NOTHING_OK
+
+
+def _remarks(options: argparse.Namespace, plan: Plan, sent: Sent) -> list[str]:
+    """Return remarks on the load."""
+    found = []
+    if sent.ran_dry:
+        found.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
+                     "needed; --plays-per-slot draws more")
+    if getattr(plan.experiment.workload, "client_retry", None) is not None:
+        found.append("workload.client_retry: each request was sent once, also where it failed")
+    return found
 
 
 def _send(options: argparse.Namespace, plan: Plan, clock: Clock, out: Path, stops: Callable[[], bool]) -> Sent:

@@ -1,4 +1,4 @@
-"""`observe --compare`: is the server as its experiment says? From files, by watching it, or while a load is sent."""
+"""`observe --compare`: a server's metrics beside runs of its experiment."""
 import argparse
 import asyncio
 import json
@@ -52,7 +52,7 @@ def check_options(options: argparse.Namespace) -> None:
     Raises
     ------
     InputErrors
-        All of them.
+        All faults of the options.
     """
     faults = []
     if not options.compare:
@@ -74,7 +74,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace, key: str | None) -> int:
-    """Compare a server that is watched, or files of its metrics; return the exit status.
+    """Compare a watched server, or files of metrics; return the exit status.
 
     key : of the server.
 
@@ -111,7 +111,7 @@ def _watch(options: argparse.Namespace, subject: Subject, pages: Pages, key: str
 
 
 def keeper(options: argparse.Namespace, out: Path, key: str | None) -> tuple[Pages, Keeper]:
-    """Return the pages of a server to which a load is sent, and the thread that reads them."""
+    """Return the pages of a server under load, and the thread that reads them."""
     pages = Pages(out / KEPT)
     return pages, Keeper(pages, options.url, options.metrics_url, key, options.every or EVERY_S)
 
@@ -136,7 +136,7 @@ def series_of_pages(pages: Pages, url: str) -> Series:
     Raises
     ------
     InputErrors
-        There are too few; with the reason of the last one that is missing.
+        There are too few pages; with the reason of the last missing page.
     """
     try:
         return checked(pages.series(), f"{url}/metrics")
@@ -146,7 +146,7 @@ def series_of_pages(pages: Pages, url: str) -> Series:
 
 
 def tell_of_pages(options: argparse.Namespace, pages: Pages, warn: Callable[[str], None]) -> None:
-    """Compare by the pages of a load that was sent; too few pages are a warning, as all else is measured."""
+    """Compare by the pages of a load that was sent; too few are a warning."""
     try:
         tell(options, subject_of(options), series_of_pages(pages, options.url), pages.path.parent)
     except InputErrors as errors:

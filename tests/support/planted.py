@@ -1,4 +1,4 @@
-"""Hidden truths for `observe --compare`: runs of a scene with one change, as a server would have reported them."""
+"""Hidden truths for `observe --compare`: runs of a scene with one change."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator, cause: str) -> Case:
 
 
 def truth(case: Case, minutes: float = 1.0, every_s: float = 5.0) -> Series:
-    """Return the series of a hidden truth, as measured: late readings, noise of gauges and of sums."""
+    """Return the series of a hidden truth, with late readings and noise."""
     rng = np.random.default_rng(case.seed)
     times_s = np.arange(0.0, minutes * 60 + 1e-9, every_s)
     times_s[1:] += rng.uniform(0, 0.2, len(times_s) - 1)

@@ -1,4 +1,4 @@
-"""The catalogue of causes: what may be other than the experiment says, and how that is simulated."""
+"""The catalogue of causes, each a change of the experiment that is simulated."""
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ LEAST_OFF = 0.08                # share by which demand is other than planned be
 
 
 class Situation(NamedTuple):
-    """What a cause knows.
+    """The knowledge of causes.
 
     experiment : as it is. measured, predicted : numbers by feature, in their units; without those that are not known.
     """
@@ -33,7 +33,7 @@ class Situation(NamedTuple):
     predicted: Mapping[str, float]
 
     def ratio(self, name: str) -> float:
-        """Return measured by predicted, 1 where one of them is not known."""
+        """Return measured by predicted, 1 where a number is missing."""
         if not self.predicted.get(name) or not self.measured.get(name):
             return 1.0
         return self.measured[name] / self.predicted[name]
@@ -43,7 +43,7 @@ class Cause(NamedTuple):
     """One cause.
 
     name : key in compare.json. title : on the screen. look : where an operator finds out. changes : its variants.
-    fitted : logarithms of likelihood taken off, where a change is fitted to what it explains.
+    fitted : logarithms of likelihood taken off, where a change is fitted to a measured number.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A change of an experiment, or of its demand, whose effect on the series is simulated."""
+"""A change of an experiment, or of its demand, that is simulated."""
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The check of a server: its series against runs of the experiment, and causes ranked where they differ."""
+"""The check of a server: its series against runs, and causes ranked by them."""
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -125,7 +125,7 @@ def _rows(series: Series, usual: Fit) -> list[Row]:
     return found
 
 
-class _Tried(NamedTuple):
+class _Likely(NamedTuple):
     """A change, and the logarithm of the likelihood of the series under it."""
 
     cause: Cause
@@ -135,12 +135,12 @@ class _Tried(NamedTuple):
 
 def _ranked(runs: Runs, measured: np.ndarray, usual: Fit, rows: list[Row],
             causes: Iterable[Cause]) -> tuple[list[Ranked], dict[str, str]]:
-    """Return all causes by the likelihood of the series under them, and the changes that cannot run.
+    """Return all causes, ranked, and the changes that cannot run.
 
     Each change has one run; those that explain the series best have several.
     """
     at = Situation(runs.experiment, {row.name: row.measured for row in rows}, {row.name: row.expected for row in rows})
-    tried, refused = [], {}
+    likely, refused = [], {}
     for cause in causes:
         for change in cause.changes(at):
             try:
@@ -148,19 +148,22 @@ def _ranked(runs: Runs, measured: np.ndarray, usual: Fit, rows: list[Row],
             except InputErrors as error:
                 refused[change.text] = error.faults[0]
                 continue
-            tried.append(_Tried(cause, change, log_likelihood(measured, trial)))
-    tried.sort(key=lambda each: -each.likelihood)
-    tried[:REFINED] = [each._replace(likelihood=log_likelihood(measured, runs.fit(each.change, CAUSE_SEEDS, usual)))
-                       for each in tried[:REFINED]]
+            likely.append(_Likely(cause, change, log_likelihood(measured, trial)))
+    likely.sort(key=lambda each: -each.likelihood)
+    likely[:REFINED] = [each._replace(likelihood=log_likelihood(measured, runs.fit(each.change, CAUSE_SEEDS, usual)))
+                       for each in likely[:REFINED]]
     # As often and with the same seeds as a change, so that a change without an effect is as likely as none.
-    return _shares(tried, log_likelihood(measured, runs.fit(NOTHING, CAUSE_SEEDS, usual))), refused
+    return _shares(likely, log_likelihood(measured, runs.fit(NOTHING, CAUSE_SEEDS, usual))), refused
 
 
-def _shares(tried: list[_Tried], base: float) -> list[Ranked]:
-    """Return the causes, most likely first: a cause is as likely as its changes are on the mean."""
+def _shares(likely: list[_Likely], base: float) -> list[Ranked]:
+    """Return the causes, most likely first.
+
+    A cause is as likely as its changes are on the mean.
+    """
     found = []
-    for cause in dict.fromkeys(each.cause for each in tried):
-        of_cause = [each for each in tried if each.cause is cause]
+    for cause in dict.fromkeys(each.cause for each in likely):
+        of_cause = [each for each in likely if each.cause is cause]
         best = max(of_cause, key=lambda each: each.likelihood)
         mean = np.log(np.mean([np.exp(each.likelihood - best.likelihood) for each in of_cause])) - cause.fitted
         found.append((cause, best.change, float(best.likelihood + mean - base)))

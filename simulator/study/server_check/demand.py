@@ -1,4 +1,4 @@
-"""The demand that a server's series show: how many requests came between two readings."""
+"""The demand in a server's series: arrivals between two readings."""
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ WARM_S = 60.0                   # of demand before the first reading, where the 
 class Demand(NamedTuple):
     """Arrivals between readings.
 
-    edges_s : float (n + 1,), times of readings after the first one. counts : int64 (n,), arrivals between two of them.
+    edges_s : float (n + 1,), times of readings after the first one. counts : int64 (n,), arrivals between them.
     lead_s : length of the demand that is added before the first reading; 0: the server was idle.
     """
 
@@ -26,7 +26,7 @@ class Demand(NamedTuple):
         return float(self.counts.sum() / self.edges_s[-1])
 
     def times_s(self, seed: int) -> np.ndarray:
-        """Draw the time of each arrival, evenly within its window, lead included; time 0 is the start of the lead."""
+        """Draw the time of each arrival within its window, from the start of the lead on."""
         rng = RandomStreams(seed).generator("server_check/arrivals")
         before = rng.random(rng.poisson(self.rate_per_s * self.lead_s)) * self.lead_s
         begins, widths = np.repeat(self.edges_s[:-1], self.counts), np.repeat(np.diff(self.edges_s), self.counts)
@@ -35,7 +35,7 @@ class Demand(NamedTuple):
 
 
 def demand_of(series: Series, mean_prompt_tokens: float) -> Demand | None:
-    """Return the arrivals that a series shows; None: it shows neither ends nor tokens of requests.
+    """Return the arrivals that a series shows; None: it does not show them.
 
     Arrivals of a window are ends and the growth of requests that run or wait, or, without ends, prompt tokens by their
     mean.

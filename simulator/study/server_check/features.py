@@ -1,4 +1,4 @@
-"""Numbers by which series of a server and of a run are compared, each with its scale."""
+"""Numbers by which series are compared, each with its scale."""
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -113,7 +113,7 @@ def numbers_of(series: Series) -> np.ndarray:
 
 
 def predicted_numbers(series: Series, planned_per_s: float | None) -> np.ndarray:
-    """Return the features of a run; its arrivals are those that the experiment plans, as the run had the observed ones.
+    """Return the features of a run, its arrivals being the planned ones.
 
     planned_per_s : None: arrivals depend on answers, and are those of the run.
     """

@@ -48,7 +48,7 @@ def _is_compared(metric: str) -> bool:
 
 async def keep(pages: Pages, url: str, metrics_url: str | None, key: str | None, every_s: float,
                stops: Callable[[], bool]) -> None:
-    """Read the page of metrics at equal times until told to stop."""
+    """Read the page of metrics at equal times until `stops` is true."""
     async with Client(url, Clock(), key) as client:
         due_s = time.monotonic()
         while not stops():
@@ -60,7 +60,7 @@ async def keep(pages: Pages, url: str, metrics_url: str | None, key: str | None,
 
 
 class Keeper:
-    """Keeps pages in a thread of its own, while something else runs; a context manager."""
+    """Keeps pages in a thread, while something else runs; a context manager."""
 
     def __init__(self, pages: Pages, url: str, metrics_url: str | None, key: str | None, every_s: float):
         self._over = Event()

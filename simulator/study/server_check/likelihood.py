@@ -1,4 +1,4 @@
-"""How likely measured numbers are under a hypothesis, by runs with several seeds and speeds."""
+"""The likelihood of measured numbers, by runs with several seeds and speeds."""
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class Fit(NamedTuple):
 
 
 def speeds(count: int) -> np.ndarray:
-    """Return errors of prices for runs, in standard deviations, of mean 0 and evenly spread."""
+    """Return errors of prices for runs, in standard deviations, evenly spread."""
     return np.linspace(-1.5, 1.5, count) if count > 1 else np.zeros(1)
 
 
@@ -39,7 +39,7 @@ def fit(numbers: np.ndarray, errors: np.ndarray, usual: "Fit | None" = None) -> 
     Parameters
     ----------
     numbers : float (runs, len(FEATURES)). errors : float (runs,), of the prices of each run.
-    usual : of the experiment as it is: its slopes stand in where one run was made, its spreads are a floor.
+    usual : of the experiment as it is: its slopes are taken where one run was made, and half of its variance always.
     """
     known = ~np.isnan(numbers).any(axis=0)
     mean = np.where(known, np.nan_to_num(numbers).mean(axis=0), np.nan)
@@ -54,7 +54,7 @@ def fit(numbers: np.ndarray, errors: np.ndarray, usual: "Fit | None" = None) -> 
 
 
 def log_likelihood(measured: np.ndarray, found: Fit) -> float:
-    """Return the logarithm of the likelihood of measured numbers, whatever the common error of prices."""
+    """Return the log-likelihood of measured numbers over all errors of prices."""
     shown = ~np.isnan(measured)
     grid = np.linspace(-MOST_OFF, MOST_OFF, 25)
     off = (measured - found.mean)[shown] - np.outer(grid, found.slope[shown])

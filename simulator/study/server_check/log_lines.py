@@ -1,4 +1,4 @@
-"""The lines of statistics that vLLM logs every ten seconds, and the line of its KV cache."""
+"""vLLM's log: lines of statistics, every ten seconds, and that of the KV cache."""
 import re
 from datetime import UTC, datetime
 

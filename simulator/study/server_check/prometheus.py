@@ -1,4 +1,4 @@
-"""vLLM's metrics as Prometheus has them: text pages, and the answers of range queries."""
+"""vLLM's metrics in Prometheus' forms: text pages, answers of range queries."""
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def samples_of_page(samples: Mapping[str, float | str], time_s: float) -> Iterat
 
 
 def samples_of_answer(answer: Mapping) -> Iterator[Sample]:
-    """Yield the samples of a range query's answer, a matrix of Prometheus' HTTP interface.
+    """Yield the samples of a range query's answer, a matrix.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def readings_of(samples: Iterable[Sample]) -> tuple[list[Reading], Facts]:
 
 
 def _tokens(labels: Mapping[str, str]) -> float | None:
-    """Return the tokens of a KV cache by the labels of vllm:cache_config_info; None: they do not say."""
+    """Return the tokens of a KV cache by its labels; None: they do not say."""
     try:
         return float(labels["num_gpu_blocks"]) * float(labels["block_size"])
     except (KeyError, ValueError):

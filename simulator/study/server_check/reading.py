@@ -21,7 +21,7 @@ KEPT = "metrics.jsonl"              # in the folder of `observe`: a page a line
 LEAST = 3                           # readings: with fewer, a mean has no error
 EPOCH = re.compile(r"\d{9,10}(?:\.\d+)?")
 STAMPED = re.compile(r"(?P<sample>\S+(?:\{.*\})? \S+) (?P<time_ms>\d{12,})")
-WANTED = "pages of Prometheus' text, answers of range queries as JSON, metrics.jsonl of `observe`, or vLLM's log"
+FORMATS = "pages of Prometheus' text, answers of range queries as JSON, metrics.jsonl of `observe`, or vLLM's log"
 
 
 def read_series(files: Iterable[str | os.PathLike]) -> Series:
@@ -46,7 +46,7 @@ def read_series(files: Iterable[str | os.PathLike]) -> Series:
 
 
 def checked(series: Series, source: str) -> Series:
-    """Return a series, or refuse one that is too short.
+    """Return a series, or refuse a short one.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def checked(series: Series, source: str) -> Series:
         Fewer than three readings, or none of the requests.
     """
     if "running" not in series.values:
-        raise InputErrors([f"{source}: no series vllm:num_requests_running; expected {WANTED}"])
+        raise InputErrors([f"{source}: no series vllm:num_requests_running; expected {FORMATS}"])
     if len(series.times_s) < LEAST:
         raise InputErrors([f"{source}: {len(series.times_s)} readings at different times, expected at least {LEAST}"])
     return series
@@ -82,9 +82,9 @@ def _content(path: Path) -> str | list[Sample]:
         else:
             found = list(_samples_of_text(text, path))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputErrors([f"{path}: expected {WANTED}; found {type(error).__name__}: {error}"]) from None
+        raise InputErrors([f"{path}: expected {FORMATS}; found {type(error).__name__}: {error}"]) from None
     if not any(sample.metric.startswith("vllm:") for sample in found):
-        raise InputErrors([f"{path}: no metric of vLLM (vllm:...); expected {WANTED}"])
+        raise InputErrors([f"{path}: no metric of vLLM (vllm:...); expected {FORMATS}"])
     return found
 
 
@@ -105,7 +105,7 @@ def _samples_of_json(text: str) -> Iterator[Sample]:
 
 
 def _samples_of_text(text: str, path: Path) -> Iterator[Sample]:
-    """Yield the samples of a text page; lines may have times of their own, in milliseconds."""
+    """Yield the samples of a text page; lines may have times, in milliseconds."""
     pages: dict[float | None, list[str]] = {}
     for line in text.splitlines():
         stamped = STAMPED.fullmatch(line.strip())

@@ -1,4 +1,4 @@
-"""Series that a server reports: gauges and counters over time, and facts that stay."""
+"""Series that a server reports: gauges and counters over time, and facts."""
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Series(NamedTuple):
         return self.values.get(name, np.full(len(self.times_s), np.nan))
 
     def rise(self, name: str) -> float:
-        """Return by how much a counter rose from its first reading to its last; NaN: fewer than two readings."""
+        """Return the rise of a counter; NaN: it has fewer than two readings."""
         found = self.column(name)
         found = found[~np.isnan(found)]
         return float(found[-1] - found[0]) if len(found) > 1 else np.nan
@@ -80,7 +80,7 @@ class Series(NamedTuple):
 class Reading(NamedTuple):
     """One value of one source, before sources are added up.
 
-    source : labels that tell engines and servers apart.
+    source : labels that distinguish engines and servers.
     """
 
     time_s: float
@@ -111,7 +111,7 @@ def series_of(readings: Iterable[Reading], facts: Facts) -> Series:
 
 
 def _continue(row: np.ndarray) -> int:
-    """Let a counter go on where it ended before each restart, in place; return the number of restarts."""
+    """Let a counter go on where it ended before a restart; return how many there were."""
     known = np.flatnonzero(~np.isnan(row))
     found = row[known]
     falls = np.flatnonzero(np.diff(found) < 0)

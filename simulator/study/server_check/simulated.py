@@ -1,4 +1,4 @@
-"""A run of the experiment, read as the server was: the same series at the same times."""
+"""A run of the experiment, read at the same times as the server."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,7 +27,9 @@ MORE = 20                       # requests, and times as many, drawn where some 
 
 
 class Subject:
-    """The experiment whose runs are read; it and its requests are read once for each change.
+    """The experiment, and its requests.
+
+    Both are read once for each change.
 
     file : its TOML file. overrides : texts of --set.
     """
@@ -39,7 +41,7 @@ class Subject:
         self._workloads: dict[tuple, Workload] = {}
 
     def experiment(self, change: Change) -> Experiment:
-        """Return the experiment with a change, as it records what is read.
+        """Return the experiment with a change, with all recorded tables.
 
         Raises
         ------
@@ -66,7 +68,7 @@ class Subject:
         """
         if self.experiment(NOTHING).pools:
             raise InputErrors([f"{self.file}: pools: expected none for a comparison with a server: metrics of unlike "
-                               "pools are not told apart"])
+                               "pools are not distinguished"])
 
     def longest_tokens(self, change: Change) -> int:
         """Return the shortest prompt that a server with a change refuses for its length."""
@@ -76,7 +78,10 @@ class Subject:
         return self._longest_tokens[texts]
 
     def workload(self, change: Change, seed: int, count: int) -> Workload:
-        """Return requests of the experiment with a change, untouched; at least `count` where their number is free."""
+        """Return requests of the experiment with a change, untouched.
+
+        count : of requests, where the experiment leaves it free; 0: its own.
+        """
         experiment = self.experiment(change)
         parameters = experiment.workload.parameters
         if count and getattr(parameters, "num_requests", None) is not None:
@@ -103,7 +108,7 @@ def simulated(subject: Subject, change: Change, seed: int, pace: float, times_s:
               demand: Demand | None) -> Simulated:
     """Run the experiment and return its series.
 
-    Iterations that take `pace` times as long are a run with times divided by it, whose times are multiplied by it.
+    Iterations that take `pace` times as long are a run with arrivals divided by it, and results multiplied by it.
 
     Parameters
     ----------
@@ -159,19 +164,19 @@ def _workload(subject: Subject, change: Change, seed: int, needed: int) -> Workl
 
 
 def _planned_per_s(workload: Workload, is_taken: np.ndarray, span_s: float) -> float:
-    """Return the rate of arrivals that the experiment plans for a time from its start on."""
+    """Return the rate of arrivals that the experiment plans from its start on."""
     arrivals_s = workload.requests["arrival_ns"] / 1e9
     inside = (arrivals_s >= 0) & (arrivals_s <= span_s) & is_taken
     return float(inside.sum() / (min(span_s, float(arrivals_s.max(initial=0.0))) or span_s))
 
 
 def _give_times(workload: Workload, is_taken: np.ndarray, times_s: np.ndarray, end_s: float) -> None:
-    """Give the requests the observed times, in their order; requests left over come after the end."""
+    """Give the requests the observed times; requests left over come after the end."""
     rows = np.flatnonzero(is_taken)
     if len(times_s) > len(rows):
         raise InputErrors([KeyFault(f"workload: expected at least {len(times_s):,} requests, as many as came to the "
                                     f"server, found {len(rows):,}")])
-    # A request that is refused comes with the next one that is not.
+    # A refused request comes with the next accepted one.
     place = np.searchsorted(rows, np.arange(len(workload)))
     times_ns = np.append(np.round(times_s * 1e9), round(end_s * 1e9) + 1).astype(np.int64)
     workload.requests["arrival_ns"] = times_ns[np.minimum(place, len(times_s))]
@@ -204,7 +209,7 @@ def _gauges(result: Result, times_ns: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _events(result: Result, pace: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return times and amounts by which counters rise; durations in seconds of the stretched run."""
+    """Return times and amounts by which counters rise, of the stretched run."""
     requests, iterations = result.requests, result.iterations
     offsets, token_ns = result.token_times
     counts = np.diff(offsets)

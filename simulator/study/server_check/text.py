@@ -26,7 +26,7 @@ def text_of(title: str, answer: Answer) -> str:
 
 
 def facts_of(answer: Answer) -> str:
-    """Return what was compared, in words."""
+    """Return the size of the comparison, in words."""
     series, arrivals = answer.series, answer.arrivals
     said = [f"{answer.span_s:,.0f} s", f"{len(series.times_s):,} readings",
             "arrivals of the experiment's own clients" if arrivals is None else f"{arrivals:,} arrivals as observed"]

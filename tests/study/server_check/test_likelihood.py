@@ -10,7 +10,7 @@ STEP, TTFT = (next(number for number, each in enumerate(FEATURES) if each.name =
 
 
 def runs(slopes, count=5):
-    """Return numbers of runs that change by these slopes with the errors of prices, and nothing else."""
+    """Return numbers of runs that change by these slopes with prices."""
     errors = speeds(count)
     numbers = np.zeros((count, len(FEATURES)))
     for place, slope in slopes.items():

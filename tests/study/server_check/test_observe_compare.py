@@ -1,4 +1,4 @@
-"""The command `observe --compare`: files, a server that is watched, a server to which a load is sent, refusals."""
+"""`observe --compare`: files, a watched server, a measured one, refusals."""
 import json
 from functools import partial
 from itertools import count
@@ -45,7 +45,7 @@ def observe(experiment, tmp_path, capsys):
 
 
 def pages():
-    """Return a page of a server that ends one request from page to page, each of 10 and 4 tokens."""
+    """Return pages of a server that ends one request from page to page."""
     number = count()
 
     def page():
