@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from simulator.errors import InputErrors, OutputError, faults_of
 from simulator.results import coloured
 from simulator.results.directory import check_free
 from simulator.results.interrupts import Aborted, Interrupts
+from simulator.study import observe_compare
 from simulator.study.observe import files
 from simulator.study.observe.campaign import (
     Found,
@@ -59,9 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="its [workload] is sent")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
-    parser.add_argument("--url", required=True, type=_url, metavar="http://HOST:PORT",
+    parser.add_argument("--url", type=_url, metavar="http://HOST:PORT",
                         help="of a server of OpenAI's interface")
-    parser.add_argument("--model", required=True, metavar="NAME", help="name of the model on the server")
+    parser.add_argument("--model", metavar="NAME", help="name of the model on the server, to which requests are sent")
     parser.add_argument("--api", choices=tuple(PATHS), default="completions",
                         help="completions, the default: prompts as token ids; chat: as words that a probe counts")
     parser.add_argument("--out", metavar="DIR", help="where the files go; default: results/<name>-observed")
@@ -85,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "vocabulary of [model], where that is smaller"))
     parser.add_argument("--self-test", type=duration_s, default=2.0, metavar="2s",
                         help="how long to measure this client on loopback; 0: not at all; default: 2s")
+    observe_compare.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary table")
 
 
@@ -97,14 +100,21 @@ def run(options: argparse.Namespace) -> int:
         Faults found before any request is sent: in the experiment, requests that cannot be sent, a server that does not
         answer.
     """
+    observe_compare.check_options(options)
+    if options.metrics is not None or options.watch is not None:
+        return observe_compare.run(options, os.environ.get(KEY) or None)
     check_installed()
     plan = _plan(options)
+    if options.compare:
+        observe_compare.subject_of(options)
     out = options.out or Path("results", f"{plan.experiment.name}-observed")
     out = check_free(out, options.overwrite, files.CONTENTS)
     if options.trace_v2:
         _check_tracev2(plan)
     found = asyncio.run(look(plan))
     plan = plan._replace(manner=found.manner)
+    if options.compare:
+        observe_compare.check_page(found.facts["metrics"]["before"], options.metrics_url or options.url)
     _tell(longer_than(plan.workload, found.max_model_len))
     try:
         return _measure(options, plan, found, out)
@@ -126,7 +136,9 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
         _make_room(out)
         _write_trace(plan.workload, out)
         clock = Clock(origin_of(plan.workload))
-        sent = _send(options, plan, clock, out, stops)
+        pages, keeper = observe_compare.keeper(options, out, plan.server.key)
+        with keeper if options.compare else nullcontext():
+            sent = _send(options, plan, clock, out, stops)
         facts = found.facts | {"metrics": found.facts["metrics"] | {"after": asyncio.run(look_again(plan))}}
     unsent = [] if sent.was_stopped else unsent_rows(plan.workload)
     names = files.names_of(plan.workload, plan.manner.api == "completions")
@@ -135,12 +147,7 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
     files.write_times(out, names.ids, seen, sent.first_ns)
     summary = summary_of(Measured(
         seen, len(unsent), outputs_of(plan.workload), not sent.was_stopped, plan.manner.streams))
-    warnings = warnings_of(summary, parts["self_test"])
-    if sent.ran_dry:
-        warnings.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
-                        "needed; --plays-per-slot draws more")
-    if getattr(plan.experiment.workload, "client_retry", None) is not None:
-        warnings.append("workload.client_retry: each request was sent once, also where it failed")
+    warnings = warnings_of(summary, parts["self_test"]) + _remarks(options, plan, sent)
     parts |= {"began_at": utc_text(clock.utc_ns + sent.first_ns), "warm_ups": len(sent.seen) - len(seen),
               "processes": options.processes, "summary": summary, "warnings": warnings}
     write_server(out, server_file(plan, facts, parts))
@@ -153,7 +160,20 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
         _tell(warning)
     if interrupts.signal_number is not None:
         return SIGNAL + interrupts.signal_number
+    if options.compare:
+        observe_compare.tell_of_pages(options, pages, _tell)
     return DONE if summary["requests"]["ok"] else NOTHING_OK
+
+
+def _remarks(options: argparse.Namespace, plan: Plan, sent: Sent) -> list[str]:
+    """Return remarks on the load."""
+    found = []
+    if sent.ran_dry:
+        found.append(f"the load ran dry: more than {options.plays_per_slot:,} requests, or sessions, a slot are "
+                     "needed; --plays-per-slot draws more")
+    if getattr(plan.experiment.workload, "client_retry", None) is not None:
+        found.append("workload.client_retry: each request was sent once, also where it failed")
+    return found
 
 
 def _send(options: argparse.Namespace, plan: Plan, clock: Clock, out: Path, stops: Callable[[], bool]) -> Sent:

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ class Manners(NamedTuple):
     written; 0: whole. text : of each token. is_streaming : False: whole answers, whatever is asked. fails : length
     of a prompt -> kind of failure. one_at_a_time : it serves one request after the other. token_ids : it tells them
     where asked. short_by : tokens that answers lack. models : name -> max_model_len. tokens_per_word, fixed_tokens
-    : of prompts in words. key : that it wants.
+    : of prompts in words. key : that it wants. page : returns the text of /metrics; None: one of its own.
     """
 
     ttft_s: float = 0.0
@@ -44,6 +45,7 @@ class Manners(NamedTuple):
     tokens_per_word: float = 1.5
     fixed_tokens: int = 10
     key: str | None = None
+    page: Callable[[], str] | None = None
 
 
 class Asked(NamedTuple):
@@ -120,6 +122,8 @@ class StandIn:
                 for name, length in self.manners.models.items()]})
         if path == "/version":
             return await whole(writer, 200, {"version": "0.0.stand-in"})
+        if path == "/metrics" and self.manners.page is not None:
+            return await whole(writer, 200, self.manners.page())
         if path == "/metrics":
             return await whole(writer, 200, (
                 f'# HELP requests_total that came\nrequests_total{{model_name="{SERVED}"}} {len(self.asked)}\n'

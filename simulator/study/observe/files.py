@@ -19,7 +19,8 @@ from simulator.workload.formats.observed_columns import COLUMNS
 OBSERVED, TIMES, SERVER, TRACE = "observed.csv", "token_times.h5", "server.json", "trace.csv"
 TRACE_V2, TRACE_V2_HEADER = "trace_v2.csv", "trace_v2.yaml"
 CONTENTS = tables_contents(
-    "observe", r"observed(\.part-\d+)?\.csv|token_times\.h5|server\.json|trace\.csv|trace_v2\.(csv|yaml)")
+    "observe", r"observed(\.part-\d+)?\.csv|token_times\.h5|server\.json|trace\.csv|trace_v2\.(csv|yaml)|"
+    r"metrics\.jsonl|compare\.json")
 
 
 class Names(NamedTuple):
