@@ -6,8 +6,8 @@ the tail of a text first; so reuse makes a run shorter at its end. A lookup that
 text is a list of pieces (see text_pieces.pxd), so a lookup compares pieces and not blocks.
 
 The runs with the name of one block are a ring, in the order in which they were cached: copies of one text up to the
-same block, their *reach*, or shorter where blocks were reused. So a block is in the runs of one ring alone: of these a
-lookup finds the first that still has it, as vLLM finds the copy that was cached first.
+same block, their *reach*, or shorter where blocks were reused. So a block is in the runs of one ring alone: a lookup
+finds the first of its runs that still has the block, as vLLM finds the copy that was cached first.
 
 The texts in a cache have no holes: a sequence holds all blocks in front of its blocks and frees them later. So where a
 block cannot be found no later block of the text can be, and text behind the only copy of a block that no other
@@ -44,8 +44,8 @@ cdef struct Outline:            # of a run: its text up to its reach
 
 cdef struct Chain:              # of a sequence: its blocks of shared text
     Place place                 # the piece of the last block, or of one behind it
-    int32_t* runs               # [room] elements, in the order of the text. One that was split since stands for its
-                                # parts, up to the begin of the next
+    int32_t* runs               # [room] elements, in the order of the text. Where one was split since, its parts up
+                                # to the begin of the next belong to it
     int32_t count
     int32_t room
 
@@ -75,7 +75,7 @@ cdef class Runs:
     # A sequence has cached blocks begin .. end - 1 of its text, behind those that it holds.
     cdef int insert(self, int32_t row, int32_t begin, int32_t end, Chain* chain) except -1 nogil
 
-    # A sequence holds its first `end` blocks, all that it has, no longer: return how many of them are free now.
+    # A sequence holds its first `end` blocks, all that it has, no longer: return how many are free now.
     cdef int32_t release(self, Chain* chain, int32_t end) except -1 nogil
 
     # Blocks begin .. `most` - 1 of a text, as far as they are those of a run that begins with them.

@@ -217,7 +217,7 @@ cdef class SparseKV(KVCache):
         return 0
 
     cdef int32_t _let_go(self, Holding* holding, int32_t shared) except -1 nogil:
-        """Hold its first blocks no longer, the last first, each by itself; return how many of them are free now."""
+        """Hold its first blocks no longer, the last first, each by itself; return how many are free now."""
         cdef Block* blocks = self._cached.blocks
         cdef int32_t num_free = 0, i
         for i in range(shared - 1, -1, -1):

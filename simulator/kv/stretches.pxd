@@ -19,7 +19,7 @@ from simulator.kv.prefix_cache cimport Block, PrefixCache
 cdef enum:
     NOBODY = -1                 # in place of a row: a lookup does not find these blocks
     READ = -2                   # in place of a row: a lookup does not find these blocks, and a tier still reads them
-    OWN = 0                     # in place of a row, of a run: no sequence ever held it but the one that computed it
+    OWN = 0                     # in place of a row, of a run: only the sequence that computed it ever held it
     SHARED = 1                  # of a run: another sequence held it
 
 
@@ -66,7 +66,7 @@ cdef class Stretches:
     cdef void append_block(self, int32_t element) noexcept nogil
     cdef void take_block(self, int32_t element) noexcept nogil
 
-    # The same for a run, whose last block is reused first.
+    # The same for a run; its last block is reused first.
     cdef void append_run(self, int32_t element) noexcept nogil
     cdef void take_run(self, int32_t element) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""The pieces of a text: the longest parts whose blocks are alike but for their number.
+"""The pieces of a text: the longest parts with blocks that are alike but for their number.
 
 A piece is what one token stream contributes to a text, up to the next item of the prompt. Texts that agree before a
 piece and go on with the same stream agree block by block as long as both have tokens of that stream: one hash of what
@@ -22,7 +22,7 @@ cdef struct Place:              # a piece of a text
     int32_t end                 # its blocks are in front of this one
 
 
-# The name of the block up to whose end a piece with this stem has so many tokens of its stream; never 0.
+# The name of the block at the end of so many tokens of the stream of a piece with this stem; never 0.
 cdef inline uint64_t name_of(uint64_t stem, int64_t num_tokens) noexcept nogil:
     cdef uint64_t word = (stem + <uint64_t>num_tokens * <uint64_t>0x9E3779B97F4A7C15) * <uint64_t>0xD1B54A32D192ED03
     word = (word ^ word >> 32) * <uint64_t>0x9E3779B97F4A7C15

@@ -1,4 +1,4 @@
-"""The pieces of a text: the longest parts whose blocks are alike but for their number."""
+"""The pieces of a text: the longest parts with blocks that are alike."""
 from libc.stdint cimport INT32_MAX, INT64_MAX
 cimport cython
 
