@@ -31,6 +31,7 @@ cdef class SparseBlisKV(SparseKV):
         self.finds_outputs = True       # outputs of a request that was preempted are in the prefix cache, too
         self._append_unhashed = True
         self._cached.prefixes.drops_hashes = True
+        self._lists_each = True
         self._takers = Members(block_size)
 
     cdef int reserve_slots(self, int32_t num_slots) except -1 nogil:

@@ -39,6 +39,7 @@ cdef class RetainingKV(SparseKV):
         self._requests, self._demands = retention.requests, retention.demands
         self._tool_ns, self._from_arrival = retention.tool_ns, retention.from_arrival
         self._order, self._hold_of, self._over = IndexHeap(), HashMap(), -1
+        self._lists_each = True
         self._cached.prepare(1)
         self._ring = self._cached.hold()
         self._cached.blocks[self._ring].prev = self._cached.blocks[self._ring].next = self._ring

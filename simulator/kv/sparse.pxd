@@ -1,7 +1,8 @@
 """KV blocks with records only for blocks that a lookup may find: the decisions of PagedKV.
 
 A scheduler's decisions depend on the number of free blocks and on the hits of a lookup, never on which block is which.
-So a block needs a record only from when text that others may share makes it findable. All other blocks are counted:
+So a block needs a record only from when text that others may share makes it findable, and blocks in a row share one
+(see runs.pxd) unless each is followed by itself. All other blocks are counted:
 blocks that hold nothing; blocks of private text while their request holds them; and free blocks of private text, as
 whole stretches (see stretches.pxd). Use PagedKV where block tables are needed.
 
@@ -15,11 +16,13 @@ cimport cython
 from simulator.kv.base cimport KVCache, blocks_beyond
 from simulator.kv.content cimport Content, Cursor
 from simulator.kv.members cimport Members
+from simulator.kv.runs cimport Chain, Runs
 from simulator.kv.stretches cimport Stretches
 
 
 cdef struct Holding:            # of a slot
-    int32_t* shared             # [room] elements of its hashed blocks of shared text: min(num_hashed, num_public)
+    int32_t* shared             # [room] elements of its hashed blocks of shared text: min(num_hashed, num_public).
+                                # With runs these blocks are those of `chain` instead
     int32_t room                # entries that fit before it must grow
     int32_t num_hashed          # leading blocks with a hash: found cached, or cached by this sequence; of a member that
                                 # is past its shared text: when it joined
@@ -27,19 +30,22 @@ cdef struct Holding:            # of a slot
     int32_t row                 # the request
     int32_t pieces              # private blocks that were found, the last first, linked by `sibling`; 0: none
     int32_t num_found           # leading blocks that were found
-    Cursor cursor               # behind the last hashed block of shared text
+    Cursor cursor               # behind the last hashed block of shared text; without runs
+    Chain chain
     int64_t reader              # of blocks read_begin .. read_end - 1 when the request leaves; 0 .. 0: no reader
     int32_t read_begin, read_end
 
 
 cdef class SparseKV(KVCache):
     cdef Stretches _cached      # free blocks that hold something
+    cdef Runs _runs             # blocks of shared text; None: nothing was cached yet, or _lists_each
     cdef Content _content
     cdef Holding* _holdings     # [slot]
     cdef Members _members       # bulk-decode cohort: members that may still fill blocks of shared text
     cdef int32_t _full_member   # slot: the next member with a block that this iteration fills, to be cached; -1: none
-    cdef bint _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
-    cdef bint _drops_last_hit   # as EAGLE has it: the last block found is computed again
+    cdef int8_t _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
+    cdef int8_t _drops_last_hit # as EAGLE has it: the last block found is computed again
+    cdef int8_t _lists_each     # each block of shared text is an element of its own, for followers and tiers
     cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
     cdef int32_t _room_hits
     cdef int32_t _public_hits
@@ -56,7 +62,7 @@ cdef class SparseKV(KVCache):
             return -1
         return need + revived
 
-    # Leading blocks of a request's text that are listed in the prefix cache one by one.
+    # Leading blocks of a request's text that are listed in the prefix cache, not as private text.
     cdef int32_t _shared_blocks(self, int32_t row) noexcept nogil
 
     # `cache`, to be inlined in `allocate`: most visits of a sequence fill no block.
@@ -66,7 +72,10 @@ cdef class SparseKV(KVCache):
     # `lookup` among the first `most` blocks of a text.
     cdef int32_t _find(self, int32_t row, int32_t most) except -1 nogil
     cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil
+    cdef int _open_runs(self) except -1 nogil
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil
+    cdef int _hold_hits(self, Holding* holding) except -1 nogil
+    cdef int32_t _let_go(self, Holding* holding, int32_t shared) except -1 nogil
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil
     cdef int _append_nobodys(self, Holding* holding) except -1 nogil

@@ -33,12 +33,15 @@ cdef class SparseKV(KVCache):
         cdef int32_t slot
         for slot in range(self.num_slots if self._holdings != NULL else 0):
             free(self._holdings[slot].shared)
+            free(self._holdings[slot].chain.runs)
         free(self._holdings)
         free(self._hits)
 
     def share_content(self, Content content):
         """See KVCache."""
         self._content = content
+        if self._runs is not None:
+            self._runs.read(content)
 
     cdef int reserve_groups(self, int32_t count) except -1:
         KVCache.reserve_groups(self, count)
@@ -79,6 +82,11 @@ cdef class SparseKV(KVCache):
 
     cdef int _lookup_public(self, int32_t row, int32_t num_public) except -1 nogil:
         cdef int32_t i
+        if self._runs is not None:
+            self._public_hits = self._runs.find(row, num_public)
+            self._free_hits = self._runs.free_hits
+        if not self._lists_each:
+            return 0
         if num_public > self._room_hits:
             resize(&self._hits, 2 * <size_t>num_public * sizeof(int32_t))
             self._room_hits = 2 * num_public
@@ -119,6 +127,10 @@ cdef class SparseKV(KVCache):
     cdef int _publish(self, Holding* holding, int32_t full) except -1 nogil:
         """Cache its blocks of shared text up to `full`."""
         cdef int32_t i
+        if not self._lists_each:
+            if self._runs is None:
+                self._open_runs()
+            return self._runs.insert(holding.row, holding.num_hashed, full, &holding.chain)
         self._cached.prepare(full - holding.num_hashed)
         if full > holding.room:
             resize(&holding.shared, 2 * <size_t>full * sizeof(int32_t))
@@ -127,6 +139,11 @@ cdef class SparseKV(KVCache):
             holding.shared[i] = self._cached.hold()
         return self._cached.prefixes.insert_text(self._content, holding.row, self.block_size, holding.shared,
                                                  holding.num_hashed, full, &holding.cursor)
+
+    cdef int _open_runs(self) except -1 nogil:
+        with gil:
+            self._runs = Runs(self._cached, self._content, self.block_size, self.hashes_ahead)
+        return 0
 
     # ---- allocation
 
@@ -146,13 +163,6 @@ cdef class SparseKV(KVCache):
 
     cdef int _begin(self, Holding* holding, int32_t row, int32_t hits) except -1 nogil:
         """Let a request begin with all hits of the last lookup, or with nothing."""
-        cdef Block* blocks
-        cdef int32_t i
-        if hits > 0:
-            self._cached.prepare(2 * self._cached.num_pieces)
-            if self._public_hits > holding.room:
-                resize(&holding.shared, 2 * <size_t>self._public_hits * sizeof(int32_t))
-                holding.room = 2 * self._public_hits
         holding.row = row
         holding.num_hashed = holding.num_found = hits
         holding.num_public = self._shared_blocks(row)
@@ -160,7 +170,22 @@ cdef class SparseKV(KVCache):
         memset(&holding.cursor, 0, sizeof(Cursor))
         if hits == 0:
             return 0
-        blocks = self._cached.blocks
+        if self._lists_each:
+            self._hold_hits(holding)
+        elif self._public_hits > 0:
+            self._runs.take(&holding.chain)
+        if hits > self._public_hits:
+            self._cached.prepare(2 * self._cached.num_pieces)
+            holding.pieces = self._cached.take()
+        return 0
+
+    cdef int _hold_hits(self, Holding* holding) except -1 nogil:
+        """Let a request hold the blocks of shared text that were found, each by itself."""
+        cdef Block* blocks = self._cached.blocks
+        cdef int32_t i
+        if self._public_hits > holding.room:
+            resize(&holding.shared, 2 * <size_t>self._public_hits * sizeof(int32_t))
+            holding.room = 2 * self._public_hits
         holding.cursor = self._hits_cursor
         if self._public_hits > 0:
             memcpy(holding.shared, self._hits, self._public_hits * sizeof(int32_t))
@@ -170,14 +195,11 @@ cdef class SparseKV(KVCache):
             blocks[self._hits[i]].references += 1
             if self.fences is not None:
                 self.fences.touch(self._hits[i])
-        if hits > self._public_hits:
-            holding.pieces = self._cached.take()
         return 0
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         cdef Holding* holding = &self._holdings[slot]
-        cdef int32_t shared = min(holding.num_hashed, holding.num_public), i
-        cdef Block* blocks
+        cdef int32_t shared = min(holding.num_hashed, holding.num_public)
         self._cached.prepare(2)
         if self._append_unhashed and self._owned[slot] > holding.num_hashed:
             self._cached.append_nobodys(self._owned[slot] - holding.num_hashed)
@@ -186,15 +208,24 @@ cdef class SparseKV(KVCache):
         if not returns:
             self._cached.forget_row(holding.row)
         self.free_blocks += self._owned[slot] - shared
-        blocks = self._cached.blocks
+        if self._lists_each:
+            self.free_blocks += self._let_go(holding, shared)
+        elif shared > 0:
+            self.free_blocks += self._runs.release(&holding.chain, shared)
+        self._owned[slot] = holding.num_hashed = 0
+        holding.read_begin = holding.read_end = 0
+        return 0
+
+    cdef int32_t _let_go(self, Holding* holding, int32_t shared) except -1 nogil:
+        """Hold its first blocks no longer, the last first, each by itself; return how many are free now."""
+        cdef Block* blocks = self._cached.blocks
+        cdef int32_t num_free = 0, i
         for i in range(shared - 1, -1, -1):
             blocks[holding.shared[i]].references -= 1
             if blocks[holding.shared[i]].references == 0:
                 self._cached.append_block(holding.shared[i])
-                self.free_blocks += 1
-        self._owned[slot] = holding.num_hashed = 0
-        holding.read_begin = holding.read_end = 0
-        return 0
+                num_free += 1
+        return num_free
 
     cdef int _free_private(self, Holding* holding, bint returns) except -1 nogil:
         """Free its private blocks that are cached: the tail first, the blocks found by a lookup last."""
@@ -217,6 +248,7 @@ cdef class SparseKV(KVCache):
 
     def put_fences(self):
         """See KVCache; reuse of blocks without a hash is not noted."""
+        self._lists_each = True
         self.fences = self._cached.fences = Fences()
 
     cdef int fence(self, int32_t slot, int32_t begin, int32_t end, int64_t reader) except -1 nogil:
@@ -321,6 +353,7 @@ cdef class SparseKV(KVCache):
         """Return a CacheLog of hashes that enter and leave the prefix cache from now on; it must still be empty."""
         if self.free_blocks < self.num_blocks or self._cached.size > 0:
             raise ValueError("a cache can be followed only from its beginning")
+        self._lists_each = True
         self._cached.prefixes.log = CacheLog(self._cached.prefixes.log)
         return self._cached.prefixes.log
 

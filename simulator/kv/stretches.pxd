@@ -1,9 +1,9 @@
 """Free blocks that hold something, in the order in which they will be reused, as whole stretches where possible.
 
 The content of a free block matters only to requests that can find it again. A block of shared text is an element of its
-own, listed in the prefix cache. Private blocks of a request that was preempted are one element: they are freed tail
-first and reused in that order, so the blocks left always begin where the element began. Private text of complete
-requests is never found: its blocks are a count.
+own, listed in the prefix cache; or several in a row are one, see runs.pxd. Private blocks of a request that was
+preempted are one element: they are freed tail first and reused in that order, so the blocks left always begin where the
+element began. Private text of complete requests is never found: its blocks are a count.
 
 Two copies of a private block arise where a text is full to the last token of a block, which is computed anyway: the old
 copy stays free. A lookup finds the copy that was cached first, as in vLLM; `stamp` keeps the order.
@@ -19,13 +19,16 @@ from simulator.kv.prefix_cache cimport Block, PrefixCache
 cdef enum:
     NOBODY = -1                 # in place of a row: a lookup does not find these blocks
     READ = -2                   # in place of a row: a lookup does not find these blocks, and a tier still reads them
+    OWN = 0                     # in place of a row, of a run: only the sequence that computed it ever held it
+    SHARED = 1                  # of a run: another sequence held it
 
 
-cdef struct Stretch:            # an element without a hash
-    int64_t stamp               # of a request: the larger, the later cached; of READ: the reader, see kv/fences.pxd
+cdef struct Stretch:            # an element without a hash, or a run
+    int64_t stamp               # of a request: the larger, the later cached; of READ: the reader, see kv/fences.pxd;
+                                # of a run: its reach
     int32_t row                 # the request that has the text, or one of the constants above
     int32_t begin, end          # blocks of the text; `end` - 1 is reused first. Without a row only their number counts
-    int32_t sibling             # the next element of this row; 0: none
+    int32_t sibling             # the next element of this row; 0: none. Of a run: the part behind, while both are held
 
 
 cdef struct Piece:              # part of an element, to be taken out of the queue
@@ -40,6 +43,7 @@ cdef class Stretches:
     cdef Stretch* stretches     # [_num_records] of elements without a hash
     cdef readonly PrefixCache prefixes
     cdef readonly int32_t size  # blocks in the queue
+    cdef bint has_runs          # elements with a hash are runs; else each is one block
     cdef Fences fences          # readers of blocks; None: the replica has no such tier
     cdef Piece* pieces          # [num_pieces] found by `find`, in the order of the text
     cdef int32_t num_pieces
@@ -61,6 +65,13 @@ cdef class Stretches:
     # No sequence holds a block of shared text any more: it becomes the last to be reused. A sequence holds it again.
     cdef void append_block(self, int32_t element) noexcept nogil
     cdef void take_block(self, int32_t element) noexcept nogil
+
+    # The same for a run; its last block is reused first.
+    cdef void append_run(self, int32_t element) noexcept nogil
+    cdef void take_run(self, int32_t element) noexcept nogil
+
+    # Let a run, free or held, end at block `at`; return a new element for the part behind; needs a call of `prepare`.
+    cdef int32_t split(self, int32_t element, int32_t at) noexcept nogil
 
     # `count` blocks that no lookup will find become the last to be reused. -1 without memory.
     cdef int append_nobodys(self, int32_t count) except -1 nogil
@@ -98,4 +109,5 @@ cdef class Stretches:
     cdef int32_t _cut_out(self, const Piece* piece) noexcept nogil
     cdef int32_t _copy(self, int32_t element, int32_t begin, int32_t end) noexcept nogil
     cdef void _leave_siblings(self, int32_t element) noexcept nogil
+    cdef int32_t _num_blocks(self, int32_t element) noexcept nogil
     cdef int _note_piece(self, int32_t element, int32_t begin, int32_t end) except -1 nogil

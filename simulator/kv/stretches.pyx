@@ -88,6 +88,24 @@ cdef class Stretches:
         self._unlink(element)
         self.size -= 1
 
+    cdef void append_run(self, int32_t element) noexcept nogil:
+        self._append(element)
+        self.size += self.stretches[element].end - self.stretches[element].begin
+
+    cdef void take_run(self, int32_t element) noexcept nogil:
+        self._unlink(element)
+        self.size -= self.stretches[element].end - self.stretches[element].begin
+
+    cdef int32_t split(self, int32_t element, int32_t at) noexcept nogil:
+        cdef int32_t behind = self._new()
+        self.blocks[behind].references = self.blocks[element].references
+        self.stretches[behind] = self.stretches[element]
+        self.stretches[behind].begin = self.stretches[element].end = at
+        self.stretches[element].sibling = behind
+        if self.blocks[element].references == 0:
+            self._insert_before(behind, element)
+        return behind
+
     # ---- private text
 
     cdef int append_nobodys(self, int32_t count) except -1 nogil:
@@ -235,7 +253,7 @@ cdef class Stretches:
         self.size -= count
         while count > 0:
             element = self.blocks[0].next
-            if self.blocks[element].hash != 0:
+            if self.blocks[element].hash != 0 and not self.has_runs:
                 if self.fences is not None:
                     self.fences.touch_last(element)
                 self.prefixes.remove(element)
@@ -250,7 +268,9 @@ cdef class Stretches:
             if it.row == READ:
                 self.fences.touch_many(it.stamp, it.end, it.end + taken)
             if it.begin == it.end:
-                if it.row >= 0:
+                if self.blocks[element].hash != 0:
+                    self.prefixes.remove(element)
+                elif it.row >= 0:
                     self._leave_siblings(element)
                 self._unlink(element)
                 self._give_up(element)
@@ -260,9 +280,14 @@ cdef class Stretches:
     def num_held(self):
         """Return the number of blocks of shared text that sequences hold, and the sum of their references."""
         cdef int32_t element
-        references = [self.blocks[element].references for element in range(1, self._num_records)
-                      if self.blocks[element].hash != 0]
-        return len(references) - references.count(0), sum(references)
+        held = [(self._num_blocks(element), self.blocks[element].references) for element in range(1, self._num_records)
+                if self.blocks[element].hash != 0 and self.blocks[element].references > 0]
+        return sum(count for count, _ in held), sum(count * references for count, references in held)
+
+    cdef int32_t _num_blocks(self, int32_t element) noexcept nogil:
+        if self.blocks[element].hash != 0 and not self.has_runs:
+            return 1
+        return self.stretches[element].end - self.stretches[element].begin
 
     def check(self):
         """Raise RuntimeError unless queue, prefix cache and the stretches of each request agree."""
@@ -277,7 +302,7 @@ cdef class Stretches:
             if block.hash != 0 and (block.references != 0 or not (
                     self.prefixes.drops_hashes or self.prefixes.find(block.hash))):
                 raise RuntimeError(f"free block {element} is held {block.references} times, or cannot be found")
-            if block.hash == 0 and it.begin >= it.end:
+            if self._num_blocks(element) <= 0:
                 raise RuntimeError(f"stretch {element} is empty")
             if block.hash == 0 and it.row >= 0:
                 rows.add(it.row)
@@ -286,7 +311,7 @@ cdef class Stretches:
                     other = self.stretches[other].sibling
                 if other <= 0:
                     raise RuntimeError(f"stretch {element} is not among those of request {it.row}")
-            total += 1 if block.hash != 0 else it.end - it.begin
+            total += self._num_blocks(element)
             element = block.next
         if total != self.size or len(rows) != self._first_of.size:
             raise RuntimeError(f"{total} blocks of {len(rows)} requests in the queue, {self.size} of "
