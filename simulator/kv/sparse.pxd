@@ -10,7 +10,7 @@ The free queue, from the front: first blocks that hold nothing, freed or never u
 number (`free_blocks` less the size of the queue behind them); then blocks that can still be found, least recently freed
 first. In vLLM 0.10 freed blocks without a hash are in that queue too, without an owner.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t
 cimport cython
 
 from simulator.kv.base cimport KVCache, blocks_beyond
