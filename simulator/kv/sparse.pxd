@@ -44,7 +44,7 @@ cdef class SparseKV(KVCache):
     cdef Members _members       # bulk-decode cohort: members that may still fill blocks of shared text
     cdef int32_t _full_member   # slot: the next member with a block that this iteration fills, to be cached; -1: none
     cdef int8_t _append_unhashed  # vLLM 0.10: blocks without a hash go to the back of the free queue too
-    cdef int8_t _drops_last_hit # as EAGLE has it: the last block found is computed again
+    cdef int8_t _drops_last_hit  # as EAGLE has it: the last block found is computed again
     cdef int8_t _lists_each     # each block of shared text is an element of its own, for followers and tiers
     cdef int32_t* _hits         # [_room_hits] blocks of shared text found by the last lookup: `_public_hits`
     cdef int32_t _room_hits
