@@ -17,10 +17,11 @@ from simulator.study.observe import files
 from simulator.study.observe.client import check_installed
 from simulator.study.server_check.check import PRICE_ERROR, check
 from simulator.study.server_check.keeping import Keeper, Pages, keep
-from simulator.study.server_check.reading import KEPT, checked, read_series
-from simulator.study.server_check.series import Series
+from simulator.study.server_check.reading import checked, read_series
+from simulator.study.server_check.series import ServerSeries
 from simulator.study.server_check.simulated import Subject
 from simulator.study.server_check.text import content_of, text_of
+from simulator.study.server_metrics.files import KEPT
 
 DONE, DIFFERS, SIGNAL = 0, 1, 128
 COMPARED = "compare.json"
@@ -130,7 +131,7 @@ def check_page(page: dict[str, float] | str, url: str) -> None:
         raise InputErrors([f"--compare: expected vLLM's metrics at {url}: {reason}; --metrics-url names another page"])
 
 
-def series_of_pages(pages: Pages, url: str) -> Series:
+def series_of_pages(pages: Pages, url: str) -> ServerSeries:
     """Return the series of pages.
 
     Raises
@@ -167,7 +168,7 @@ def subject_of(options: argparse.Namespace) -> Subject:
     return subject
 
 
-def tell(options: argparse.Namespace, subject: Subject, series: Series, out: Path | None) -> int:
+def tell(options: argparse.Namespace, subject: Subject, series: ServerSeries, out: Path | None) -> int:
     """Compare, print the answer and write it; return the exit status."""
     answer = check(subject, series, PRICE_ERROR if options.price_error is None else options.price_error)
     source = options.url or (Path(options.metrics[0]).name if len(options.metrics) == 1 else

@@ -9,12 +9,14 @@ from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors, collect_faults
 from simulator.study.accuracy.files import write_text
 from simulator.study.measured.source import Source
-from simulator.study.reconstruct import access_log, range_query, spans, statistics_lines
+from simulator.study.reconstruct import access_log, spans
 from simulator.study.reconstruct.access_log import Requests
 from simulator.study.reconstruct.estimate import Answer, Question, answer_of
 from simulator.study.reconstruct.replay import site_of, write_draw
 from simulator.study.reconstruct.report import content_of, text_of
-from simulator.study.reconstruct.series import Series, instances_of
+from simulator.study.server_metrics import files, statistics_lines
+from simulator.study.server_metrics.instances import instances_of
+from simulator.study.server_metrics.series import Series
 from simulator.study.what_if import errors_of, intervals, intervals_text, json_of, read_variants
 
 DONE = 0
@@ -28,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help=(
         "the servers as they were; its [workload] is replaced"))
     parser.add_argument("--metrics", action="append", required=True, metavar="FILE", help=(
-        "answers of Prometheus to query_range as JSON, or a log with vLLM's lines of statistics; plain or .gz; "
-        "repeatable"))
+        "answers of Prometheus to query_range as JSON, pages of its text format, a folder of either, or a log with "
+        "vLLM's lines of statistics; plain or .gz; repeatable"))
     parser.add_argument("--log", metavar="FILE", help=(
         "access log as CSV (time, prompt tokens, output tokens; latency, status), or spans of OpenTelemetry as JSON"))
     parser.add_argument("--log-times", choices=("arrival", "end"), default="arrival",
@@ -83,15 +85,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _measured(options: argparse.Namespace) -> tuple[list[Series], Requests | None]:
     """Return metrics and log; lines of statistics get their year from the log."""
-    *sources, log = collect_faults(*(lambda file=file: Source(file) for file in options.metrics), lambda: _log(options))
+    paths = [str(path) for file in options.metrics for path in files.files_in(Path(file))]
+    *sources, log = collect_faults(*(lambda path=path: Source(path) for path in paths), lambda: _log(options))
     have_lines = [statistics_lines.recognises(source) for source in sources]
     if any(have_lines) and not all(have_lines):
         raise InputErrors(["--metrics: expected answers of Prometheus or lines of statistics, found both: they count "
                            "the same requests"])
     near_s = float(log.arrival_s[0]) if log is not None and log.arrival_s[0] >= EPOCH_S else None
-    found = collect_faults(*(
-        lambda source=source: statistics_lines.read(source, near_s) if have_lines[0] else
-        range_query.read_metrics(source) for source in sources))
+    found = collect_faults(*(lambda source=source: files.read(source, near_s) for source in sources))
     return [each for series in found for each in series], log
 
 

@@ -16,9 +16,9 @@ from simulator.study.compare import metrics_of
 from simulator.study.measured.source import Source
 from simulator.study.reconstruct import access_log as logs
 from simulator.study.reconstruct.estimate import Question, answer_of
-from simulator.study.reconstruct.range_query import read_metrics
 from simulator.study.reconstruct.replay import experiment_of, site_of, write_draw
-from simulator.study.reconstruct.series import instances_of
+from simulator.study.server_metrics.files import read
+from simulator.study.server_metrics.instances import instances_of
 from simulator.study.what_if import AS_IT_WAS, errors_of, intervals
 
 EPOCH_S = 1.8e9
@@ -189,7 +189,7 @@ def held(truth: Truth, has_log: bool, changes: list[dict], draws: int) -> tuple[
         (folder / "log.csv").write_text(access_log(truth, result))
         log = logs.read(Source(str(folder / "log.csv"))) if has_log else None
         servers = experiment_of({key: value for key, value in truth.table.items() if key != "failures"}, folder)
-        series = read_metrics(Source(str(folder / "metrics.json")))
+        series = read(Source(str(folder / "metrics.json")))
         question = Question(site_of(servers), instances_of(series), log, draws, truth.table["seed"])
         answer = answer_of(question)
         for i, candidate in enumerate(answer.kept):

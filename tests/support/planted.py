@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.study.server_check.changes import NOTHING, Change
-from simulator.study.server_check.prometheus import LENGTHS
-from simulator.study.server_check.series import COUNTERS, GAUGES, Series
+from simulator.study.server_check.series import COUNTERS, GAUGES, LENGTHS, ServerSeries
 from simulator.study.server_check.simulated import Subject, simulated
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +60,7 @@ def drawn(rng: np.random.Generator, cause: str) -> Case:
     return Case(scene, cause, change, int(rng.integers(1000, 2**31)))
 
 
-def truth(case: Case, minutes: float = 1.0, every_s: float = 5.0) -> Series:
+def truth(case: Case, minutes: float = 1.0, every_s: float = 5.0) -> ServerSeries:
     """Return the series of a hidden truth, with late readings and noise."""
     rng = np.random.default_rng(case.seed)
     times_s = np.arange(0.0, minutes * 60 + 1e-9, every_s)
@@ -77,7 +76,7 @@ def truth(case: Case, minutes: float = 1.0, every_s: float = 5.0) -> Series:
     return made._replace(values=values, facts=facts)
 
 
-def range_answer(series: Series) -> dict:
+def range_answer(series: ServerSeries) -> dict:
     """Return a series as the answer of a range query."""
     times = [FIRST_S + time_s for time_s in series.times_s.tolist()]
 
@@ -88,12 +87,11 @@ def range_answer(series: Series) -> dict:
     facts, engines, found = series.facts, int(series.facts.engines), []
     for engine in range(engines):
         labels = {"engine": str(engine)}
-        for name, metrics in (*GAUGES.items(), *COUNTERS.items()):
+        for name, metric in (*GAUGES.items(), *COUNTERS.items()):
             part = 1 if name == "kv_usage" else engines
-            found.append(result(metrics[0], (series.values[name] / part).tolist(), labels))
+            found.append(result(metric, (series.values[name] / part).tolist(), labels))
         found.append(result("cache_config_info", [1.0] * len(times), labels | {
             "block_size": "16", "num_gpu_blocks": str(round(facts.kv_tokens / 16)),
             "enable_prefix_caching": str(bool(facts.prefix_caching))}))
-        found.append(result(LENGTHS.removeprefix("vllm:"), [0.0] * len(times),
-                            labels | {"le": repr(facts.longest_bound)}))
+        found.append(result(LENGTHS, [0.0] * len(times), labels | {"le": repr(facts.longest_bound)}))
     return {"status": "success", "data": {"resultType": "matrix", "result": found}}

@@ -111,6 +111,17 @@ class Source:
             self.wrong(place, str(error))
             return None
 
+    def contents(self) -> list[tuple[str, Any]]:
+        """Return place and content of the JSON in the file.
+
+        It is whole, or an object a line. Faults of lines go to `faults`.
+        """
+        try:
+            return [("", msgspec.json.decode(self.data))]
+        except (msgspec.DecodeError, RecursionError):
+            return [(str(number), self.decoded(line, dict, str(number)))
+                    for number, line in enumerate(self.data.splitlines(), 1) if line.strip()]
+
     def wrong(self, place: str, text: str) -> None:
         """Add a fault of a line, a number as text, or of a key."""
         if place.isdecimal():

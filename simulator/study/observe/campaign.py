@@ -24,14 +24,9 @@ from simulator.study.observe.clock import Clock
 from simulator.study.observe.orders import Manner, Orders
 from simulator.study.observe.prompts import Prompts
 from simulator.study.observe.sender import Load, Seen, Sender, waiting_rows
-from simulator.study.observe.server_facts import (
-    check_served,
-    flags_in,
-    metrics_of,
-    served_models,
-    version_of,
-)
+from simulator.study.observe.server_facts import check_served, metrics_of, served_models, version_of
 from simulator.study.observe.warm_up import pace_of, prewarm
+from simulator.study.server_metrics.text_format import flags_in
 from simulator.workload.base import Workload
 
 LEAD_NS = 100_000_000           # from the start of the clock to the first request

@@ -1,17 +1,14 @@
 """Facts of a server, before and after a load: models, version, metrics."""
 import json
-import re
 from typing import NamedTuple
 
 from simulator.errors import InputErrors, nearest
 from simulator.study.observe.client import Client
 from simulator.study.observe.messages import error_of
+from simulator.study.server_metrics.text_format import samples_of
 
 SHOWN = 5                       # names in a message
 LOOK_S = 10.0                   # for an answer to a query that costs a server nothing
-SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: -?\d+)?")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-FLAGS = "_config_info"          # vLLM's flags are labels of the metric vllm:cache_config_info
 
 
 class Served(NamedTuple):
@@ -92,35 +89,6 @@ async def metrics_of(client: Client, url: str | None) -> dict[str, float] | str:
     except OSError as error:
         return f"not told: {error}"
     return samples_of(content.decode("utf-8", "replace")) if status == 200 else f"not told: status {status}"
-
-
-def samples_of(text: str) -> dict[str, float]:
-    """Return the samples of a page in Prometheus' text format.
-
-    Keys are name and labels, as on the page.
-    """
-    found = {}
-    for line in text.splitlines():
-        match = SAMPLE.fullmatch(line.strip())
-        if match is None or line.startswith("#"):
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        key = match["name"] if match["labels"] is None else f"{match['name']}{{{match['labels']}}}"
-        found[key] = value if abs(value) < float("inf") else str(value)         # JSON has no infinity
-    return found
-
-
-def flags_in(metrics: dict[str, float] | str) -> dict[str, str]:
-    """Return the flags of a server, where they are labels of its metrics."""
-    found = {}
-    for key in metrics if isinstance(metrics, dict) else ():
-        name, _, labels = key.partition("{")
-        if name.endswith(FLAGS):
-            found |= dict(LABEL.findall(labels))
-    return found
 
 
 def _length(value) -> int | None:

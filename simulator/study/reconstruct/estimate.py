@@ -12,10 +12,10 @@ from simulator.study.reconstruct.demand import Demand, drawn_demand, drawn_outag
 from simulator.study.reconstruct.explained import Row, Seen, mean_of, misfit, replayed, rows_of, seen_of
 from simulator.study.reconstruct.logged import Hole, holes_of, logged_demand
 from simulator.study.reconstruct.replay import Draw, Shape, Site, laid_out, run_draw
-from simulator.study.reconstruct.series import Instance
 from simulator.study.reconstruct.sharing import LEAST_SHARE, Sharing
 from simulator.study.reconstruct.skew import Skew, skew_of
 from simulator.study.reconstruct.windows import Record, record_of
+from simulator.study.server_metrics.instances import Instance
 
 CANDIDATES = 3                  # replays for each draw that is kept
 BURSTS = (0.6, 3.0)             # coefficient of variation of gaps between arrivals

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.results.result import Result
-from simulator.study.reconstruct.series import Instance
 from simulator.study.reconstruct.windows import FIRST, RUNNING, WAITING, increases, resets_of
+from simulator.study.server_metrics.instances import Instance
 
 RATES = {"request_success_total": "requests ended/s", "prompt_tokens_total": "prompt tokens/s",
          "generation_tokens_total": "output tokens/s", "num_preemptions_total": "preemptions/s"}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from simulator.errors import InputErrors
@@ -51,14 +50,9 @@ def read(source: Source) -> Requests:
 
 
 def _spans(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        contents = [(1, msgspec.json.decode(source.data))]
-    except (msgspec.DecodeError, RecursionError):
-        contents = [(number, source.decoded(line, dict, str(number)))
-                    for number, line in enumerate(source.data.splitlines(), 1) if line.strip()]
-    for number, content in contents:
+    for place, content in source.contents():
         for span in _inside(content):
-            yield str(number), span
+            yield place or "1", span
 
 
 def _inside(content: Any) -> Iterator[dict[str, Any]]:

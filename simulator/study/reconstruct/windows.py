@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.errors import InputErrors
-from simulator.study.reconstruct.series import COUNTERS, HISTOGRAMS, START, Instance
+from simulator.study.server_metrics.instances import Instance
+from simulator.study.server_metrics.names import COUNTERS, HISTOGRAMS, START
 
 GAP = 1.5                       # of the median distance of scrapes: a longer one is a gap
 ENDED, RUNNING, WAITING = "request_success_total", "num_requests_running", "num_requests_waiting"

@@ -10,7 +10,7 @@ from simulator.study.server_check.changes import NOTHING, Change
 from simulator.study.server_check.demand import Demand, demand_of
 from simulator.study.server_check.features import FEATURES, numbers_of, predicted_numbers
 from simulator.study.server_check.likelihood import Fit, fit, log_likelihood, speeds
-from simulator.study.server_check.series import Series
+from simulator.study.server_check.series import ServerSeries
 from simulator.study.server_check.simulated import Subject, mean_prompt_tokens, simulated
 
 SEEDS, CAUSE_SEEDS = 9, 5
@@ -62,14 +62,14 @@ class Answer(NamedTuple):
     is_right: bool
     span_s: float
     arrivals: int | None
-    series: Series
+    series: ServerSeries
     refused: dict[str, str]
 
 
 class Runs:
     """Runs of the experiment and its changes under the demand of a series."""
 
-    def __init__(self, subject: Subject, series: Series, price_error: float = PRICE_ERROR):
+    def __init__(self, subject: Subject, series: ServerSeries, price_error: float = PRICE_ERROR):
         subject.check()
         experiment = subject.experiment(NOTHING)
         self.experiment, self.subject, self.price_error = experiment, subject, price_error
@@ -91,7 +91,7 @@ class Runs:
                    errors[order], usual)
 
 
-def check(subject: Subject, series: Series, price_error: float = PRICE_ERROR,
+def check(subject: Subject, series: ServerSeries, price_error: float = PRICE_ERROR,
           causes: Iterable[Cause] = CAUSES) -> Answer:
     """Compare a server with an experiment.
 
@@ -112,7 +112,7 @@ def check(subject: Subject, series: Series, price_error: float = PRICE_ERROR,
     return Answer(rows, ranked, is_right, series.span_s, arrivals, series, refused)
 
 
-def _rows(series: Series, usual: Fit) -> list[Row]:
+def _rows(series: ServerSeries, usual: Fit) -> list[Row]:
     found = []
     for feature, mean, width in zip(FEATURES, usual.mean, usual.width, strict=True):
         measured = feature.of(series)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
-from simulator.study.server_check.series import Series
+from simulator.study.server_check.series import ServerSeries
 
 WARM_S = 60.0                   # of demand before the first reading, where the server was not idle then
 
@@ -34,7 +34,7 @@ class Demand(NamedTuple):
         return np.sort(np.concatenate([before, within]))
 
 
-def demand_of(series: Series, mean_prompt_tokens: float) -> Demand | None:
+def demand_of(series: ServerSeries, mean_prompt_tokens: float) -> Demand | None:
     """Return the arrivals that a series shows; None: it does not show them.
 
     Arrivals of a window are ends and the growth of requests that run or wait, or, without ends, prompt tokens by their

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.study.server_check.series import Series
+from simulator.study.server_check.series import ServerSeries
 
 
 class Feature(NamedTuple):
@@ -20,7 +20,7 @@ class Feature(NamedTuple):
     unit: str
     small: float | None
     error: float
-    of: Callable[[Series], float]
+    of: Callable[[ServerSeries], float]
     is_exact: bool = False
 
     def scaled(self, value: float) -> float:
@@ -32,51 +32,51 @@ class Feature(NamedTuple):
         return max(float(scaled) if self.small is None else float(np.exp(scaled)) - self.small, 0.0)
 
 
-def _fact(name: str) -> Callable[[Series], float]:
-    def of(series: Series) -> float:
+def _fact(name: str) -> Callable[[ServerSeries], float]:
+    def of(series: ServerSeries) -> float:
         value = getattr(series.facts, name)
         return np.nan if value is None else float(value)
     return of
 
 
-def _mean(name: str) -> Callable[[Series], float]:
-    def of(series: Series) -> float:
+def _mean(name: str) -> Callable[[ServerSeries], float]:
+    def of(series: ServerSeries) -> float:
         values = series.column(name)
         return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
     return of
 
 
-def _ratio(over: str, under: str, scale: float = 1.0) -> Callable[[Series], float]:
+def _ratio(over: str, under: str, scale: float = 1.0) -> Callable[[ServerSeries], float]:
     return lambda series: series.ratio(over, under) * scale
 
 
-def _highest(series: Series) -> float:
+def _highest(series: ServerSeries) -> float:
     values = series.column("running")
     return float(np.nanmax(values)) if not np.isnan(values).all() else np.nan
 
 
-def _last_waiting(series: Series) -> float:
+def _last_waiting(series: ServerSeries) -> float:
     values = series.column("waiting")
     values = values[~np.isnan(values)]
     return float(values[-max(len(values) // 4, 1):].mean()) if len(values) else np.nan
 
 
-def _hit_share(series: Series) -> float:
+def _hit_share(series: ServerSeries) -> float:
     share = series.ratio("hits", "queries")
     return _mean("hit_share")(series) if np.isnan(share) else share
 
 
-def _arrivals(series: Series) -> float:
+def _arrivals(series: ServerSeries) -> float:
     inside = series.column("running") + np.nan_to_num(series.column("waiting"))
     known = inside[~np.isnan(inside)]
     return (series.rise("ended") + known[-1] - known[0]) / series.span_s if len(known) > 1 else np.nan
 
 
-def _per_second(name: str) -> Callable[[Series], float]:
+def _per_second(name: str) -> Callable[[ServerSeries], float]:
     return lambda series: series.rise(name) / series.span_s
 
 
-def _step_ms(series: Series) -> float:
+def _step_ms(series: ServerSeries) -> float:
     """Return the time a step and an engine, idle times included."""
     steps = series.rise("steps")
     return series.span_s * 1e3 * (series.facts.engines or 1) / steps if steps > 0 else np.nan
@@ -107,12 +107,12 @@ SERVED = (
 FEATURES = (*FACTS, ARRIVALS, *SERVED)
 
 
-def numbers_of(series: Series) -> np.ndarray:
+def numbers_of(series: ServerSeries) -> np.ndarray:
     """Return the features of a series on their scales, float (len(FEATURES),)."""
     return np.array([feature.scaled(feature.of(series)) for feature in FEATURES])
 
 
-def predicted_numbers(series: Series, planned_per_s: float | None) -> np.ndarray:
+def predicted_numbers(series: ServerSeries, planned_per_s: float | None) -> np.ndarray:
     """Return the features of a run, its arrivals being the planned ones.
 
     planned_per_s : None: arrivals depend on answers, and are those of the run.

@@ -8,9 +8,10 @@ from threading import Event, Thread
 
 from simulator.study.observe.client import Client
 from simulator.study.observe.clock import Clock
-from simulator.study.observe.server_facts import FLAGS, metrics_of
-from simulator.study.server_check.prometheus import LENGTHS, readings_of, samples_of_page
-from simulator.study.server_check.series import BY_METRIC, Series, series_of
+from simulator.study.observe.server_facts import metrics_of
+from simulator.study.server_check.series import BY_METRIC, LENGTHS, ServerSeries, series_of
+from simulator.study.server_metrics.names import CONFIG, plain_name
+from simulator.study.server_metrics.pages import series_of_pages
 
 READINGS_A_SECOND = 4           # looks whether to end
 
@@ -36,14 +37,13 @@ class Pages:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"time_s": time_s, "samples": kept}) + "\n")
 
-    def series(self) -> Series:
+    def series(self) -> ServerSeries:
         """Return the series of all pages so far."""
-        samples = (sample for time_s, page in list(self._pages) for sample in samples_of_page(page, time_s))
-        return series_of(*readings_of(samples))
+        return series_of(series_of_pages(list(self._pages), str(self.path)))
 
 
 def _is_compared(metric: str) -> bool:
-    return metric in BY_METRIC or metric == LENGTHS or metric.endswith(FLAGS)
+    return plain_name(metric) in (*BY_METRIC, LENGTHS, CONFIG)
 
 
 async def keep(pages: Pages, url: str, metrics_url: str | None, key: str | None, every_s: float,

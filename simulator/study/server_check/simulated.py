@@ -17,7 +17,7 @@ from simulator.live.metrics import token_bounds
 from simulator.results.result import Result
 from simulator.study.server_check.changes import NOTHING, Change
 from simulator.study.server_check.demand import Demand
-from simulator.study.server_check.series import Facts, Series
+from simulator.study.server_check.series import Facts, ServerSeries
 from simulator.workload.base import Workload
 
 SAMPLES = 512                   # of the replicas' states in a run
@@ -100,7 +100,7 @@ class Simulated(NamedTuple):
     planned_per_s : rate of the arrivals that the experiment plans; None: it depends on answers.
     """
 
-    series: Series
+    series: ServerSeries
     planned_per_s: float | None
 
 
@@ -182,7 +182,8 @@ def _give_times(workload: Workload, is_taken: np.ndarray, times_s: np.ndarray, e
     workload.requests["arrival_ns"] = times_ns[np.minimum(place, len(times_s))]
 
 
-def _series(result: Result, experiment: Experiment, longest_tokens: int, times_ns: np.ndarray, pace: float) -> Series:
+def _series(result: Result, experiment: Experiment, longest_tokens: int, times_ns: np.ndarray,
+            pace: float) -> ServerSeries:
     """Return the readings of a server at these times of the run."""
     values = _gauges(result, times_ns)
     for name, (events_ns, amounts) in _events(result, pace).items():
@@ -193,7 +194,7 @@ def _series(result: Result, experiment: Experiment, longest_tokens: int, times_n
     blocks = result.replicas["num_blocks"] + 1          # the null block, which vLLM counts
     facts = Facts(float(blocks.mean()) * block_tokens(experiment), len(result.replicas), bounds[-1],
                   experiment.engine.enable_prefix_caching)
-    return Series(times_ns * pace / 1e9, values, facts)
+    return ServerSeries(times_ns * pace / 1e9, values, facts)
 
 
 def _gauges(result: Result, times_ns: np.ndarray) -> dict[str, np.ndarray]:

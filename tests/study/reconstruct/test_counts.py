@@ -7,10 +7,10 @@ from simulator.study.reconstruct.demand import drawn_demand, drawn_outages, spre
 from simulator.study.reconstruct.densities import densities_of, limits
 from simulator.study.reconstruct.lengths import drawn_lengths
 from simulator.study.reconstruct.logged import holes_of, logged_demand
-from simulator.study.reconstruct.series import Instance, on_a_grid
 from simulator.study.reconstruct.sharing import Sharing, drawn_heads, prompt_texts
 from simulator.study.reconstruct.skew import skew_of
 from simulator.study.reconstruct.windows import Lengths, record_of
+from simulator.study.server_metrics.instances import Instance, on_a_grid
 from simulator.study.what_if import interval_of
 
 INF = float("inf")

@@ -1,77 +1,13 @@
-"""Files of metrics and logs, and their refusals."""
+"""Files of requests, and their refusals."""
 import json
 
 import numpy as np
 import pytest
 
 from simulator.errors import InputErrors
-from simulator.study.measured.source import Source
-from simulator.study.reconstruct import access_log, range_query, spans, statistics_lines
+from simulator.study.reconstruct import access_log, spans
 from simulator.study.reconstruct.access_log import UNKNOWN
-from simulator.study.reconstruct.series import instances_of
-
-RUNNING = {"metric": {"__name__": "vllm:num_requests_running", "instance": "a:8000"}, "values": [[10, "1"], [25, "2"]]}
-OLD = {"metric": {"__name__": "vllm:gpu_cache_usage_perc", "instance": "a:8000"}, "values": [[10, "0.5"], [25, "NaN"]]}
-STATISTICS = (
-    "INFO 11-30 08:00:{second} [loggers.py:248] Engine 000: Avg prompt throughput: {prompt} tokens/s, Avg generation "
-    "throughput: 40.0 tokens/s, Running: 3 reqs, Waiting: 1 reqs, GPU KV cache usage: 12.5%, Prefix cache hit rate: "
-    "25.0%\n")
-
-
-def source(tmp_path, text, name="file"):
-    (tmp_path / name).write_text(text if isinstance(text, str) else json.dumps(text))
-    return Source(str(tmp_path / name))
-
-
-@pytest.mark.parametrize("wrap", [
-    lambda series: {"status": "success", "data": {"resultType": "matrix", "result": series}},
-    lambda series: [{"data": {"result": [each]}} for each in series],
-    lambda series: {"one": {"data": {"result": series}}},
-    lambda series: "\n".join(json.dumps({"data": {"result": [each]}}) for each in series)])
-def test_answers_of_prometheus_are_read_in_each_layout(tmp_path, wrap):
-    found = range_query.read_metrics(source(tmp_path, wrap([RUNNING, OLD])))
-
-    assert [(each.name, each.times_s.tolist(), each.values.tolist()) for each in found] == [
-        ("num_requests_running", [10.0, 25.0], [1.0, 2.0]), ("kv_cache_usage_perc", [10.0], [0.5])]
-
-
-@pytest.mark.parametrize(("content", "message"), [
-    ([{"status": "error", "error": "bad query"}, {"data": {"result": [RUNNING]}}], "expected success, found bad query"),
-    ({"data": {"result": [RUNNING | {"values": [[25, "1"], [10, "2"]]}]}}, "expected ascending times"),
-    ({"data": {"result": [RUNNING | {"values": [[25, "x"]]}]}}, "expected pairs of time and text"),
-    ({"data": {"result": [{"metric": RUNNING["metric"], "value": [1, "2"]}]}}, "an instant query has one value"),
-    ("name 1", "expected the answers of Prometheus")])
-def test_faults_of_metrics_are_named(tmp_path, content, message):
-    with pytest.raises(InputErrors, match=message):
-        range_query.read_metrics(source(tmp_path, content))
-
-
-def test_labels_are_added_and_models_kept_apart(tmp_path):
-    def ended(reason, value, model="m"):
-        return {"metric": {"__name__": "vllm:request_success_total", "finished_reason": reason, "model_name": model},
-                "values": [[10, value]]}
-
-    def instances(*series):
-        return instances_of(range_query.read(source(tmp_path, {"data": {"result": series}})))
-
-    assert instances(ended("stop", "3"), ended("length", "4"))[0].values["request_success_total"] == 7
-    with pytest.raises(InputErrors, match="series of 2 models, m, n"):
-        instances(ended("stop", "3"), ended("stop", "3", "n"))
-    with pytest.raises(InputErrors, match="no series of vLLM found"):
-        instances({"metric": {"__name__": "up"}, "values": [[10, "1"]]})
-
-
-def test_lines_of_statistics_become_counters_and_gauges(tmp_path):
-    text = "".join(STATISTICS.format(second=second, prompt=prompt) for second, prompt in (
-        ("10", "100.0"), ("20", "50.0"), ("30", "0.0")))
-    found = {each.name: each.values.tolist() for each in statistics_lines.read(source(tmp_path, text))}
-
-    assert found == {
-        "prompt_tokens_total": [0.0, 500.0, 500.0], "generation_tokens_total": [0.0, 400.0, 800.0],
-        "num_requests_running": [3.0] * 3, "num_requests_waiting": [1.0] * 3, "kv_cache_usage_perc": [0.125] * 3,
-        "prefix_cache_hit_rate": [0.25] * 3}
-    with pytest.raises(InputErrors, match="expected two lines"):
-        statistics_lines.read(source(tmp_path, STATISTICS.format(second="10", prompt="1.0")))
+from support.metric_files import source
 
 
 def test_access_log_keeps_demand_and_leaves_out_faults_of_clients(tmp_path):

@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 
 from simulator.study.server_check.demand import WARM_S, demand_of
-from simulator.study.server_check.series import Facts, Series
+from simulator.study.server_check.series import Facts, ServerSeries
 
 TIMES_S = np.array([100.0, 110.0, 120.0, 130.0])
 
 
 def series(**values):
-    return Series(TIMES_S, {name: np.array(column, float) for name, column in values.items()}, Facts())
+    return ServerSeries(TIMES_S, {name: np.array(column, float) for name, column in values.items()}, Facts())
 
 
 def test_arrivals_are_ends_and_growth_inside():

@@ -1,5 +1,5 @@
 """What a server's page of metrics says."""
-from simulator.study.observe.server_facts import flags_in, samples_of
+from simulator.study.server_metrics.text_format import flags_in, samples_of
 
 PAGE = """# HELP vllm:num_requests_running Number of requests
 # TYPE vllm:num_requests_running gauge
