@@ -173,7 +173,7 @@ def test_a_replica_that_stops_goes_on_counting(file):
 @pytest.mark.parametrize(("overrides", "message"), [
     ({"latency.backend": "linear", "latency.mfu_prefill": None}, None),
     ({"failures": [{"kind": "slow", "at_s": 1.0}]},
-     r'failures\[0\]\.kind: expected "stop" or "link" with eplb or popularity\.drift_steps'),
+     r'failures\[0\]\.kind: expected "stop" or "link" or "cache" with eplb or popularity\.drift_steps'),
     ({"engine.experts.dbo": {"enabled": True}}, r"engine\.experts\.dbo\.enabled: expected false with topology"),
     ({"engine.experts.all2all_backend": "deepep_low_latency"},
      r'engine\.experts\.all2all_backend: expected none with topology\.data_parallel = 1, found "deepep_low_latency"'),

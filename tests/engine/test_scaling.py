@@ -88,6 +88,19 @@ def test_an_order_of_a_number_is_no_second_change_and_a_cut_is_named(tmp_path, o
     assert len(named) == is_cut
 
 
+@pytest.mark.parametrize("decisions", [0, 2])
+def test_the_last_report_of_a_replica_is_that_of_its_halt_whoever_looked_before(tmp_path, decisions):
+    # It halts at 0.5 s, when requests wait for its 20 ms iterations and few blocks; the autoscaler first looks at 0.6 s.
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    result = simulator.run(tmp_path / "experiment.toml", {
+        "autoscaling": {"policy": "queue", "target_waiting": 1.0, "interval_s": 0.6, "max_replicas": 5},
+        "failures": [{"kind": "stop", "at_s": 0.5}], "cluster.health.detection_delay_s": 0.7,
+        "workload.arrival.rate_per_s": 400.0, "engine.num_gpu_blocks": 6, "output.decisions": decisions})
+
+    assert [int(row["time_ns"]) for row in result.lifecycle if row["replica"] == 1 and row["time_ns"] > 0][:1] == [
+        600_000_000]
+
+
 def test_a_replica_that_is_not_there_is_not_removed():
     scaling = settings(policy="schedule", parameters=ScheduleParameters(changes=(Change(at_s=0.01, remove=3),)))
     with pytest.raises(InputErrors, match=r"autoscaling.changes.remove: expected a replica up to 2, found 3"):

@@ -12,8 +12,6 @@ from simulator.signals.view cimport View
 @cython.final
 cdef class LiveView(View):
     cdef void** _replicas               # [replica] Replica, borrowed
-    cdef int8_t* _is_moving             # [replica] its state was read at `looked_ns`: it works, and blocks or levels
-                                        # are requested; or the state is a snapshot
     cdef int64_t _interval_ns           # age up to which a snapshot is used again; 0: none
     cdef int64_t _taken_ns              # when the snapshot was taken
     cdef Outdated _outdated             # replicas that may have changed since they were read; unused where they lag

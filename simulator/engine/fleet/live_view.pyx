@@ -41,8 +41,7 @@ cdef class LiveView(View):
         cdef int32_t i
         self._interval_ns, self._cache_delay_ns = delays_ns
         self._replicas = <void**>calloc(num_replicas, sizeof(void*))
-        self._is_moving = <int8_t*>calloc(num_replicas, sizeof(int8_t))
-        if self._replicas == NULL or self._is_moving == NULL:
+        if self._replicas == NULL:
             raise MemoryError()
         replicas = list(replicas)
         self._replica_list, self._owners, self._departures = replicas, shared, shared.departures
@@ -56,7 +55,6 @@ cdef class LiveView(View):
 
     def __dealloc__(self):
         free(self._replicas)
-        free(self._is_moving)
         free(self._held)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
@@ -72,10 +70,8 @@ cdef class LiveView(View):
             return self._read_all(now_ns)
         self._read_changed(LEVELS, now_ns)
         for i in range(self.num_replicas):
-            if self.states[i].is_silent:
-                continue
-            self.states[i].time_ns = now_ns
-            self._is_moving[i] = True
+            if not self.states[i].is_silent:
+                self.states[i].time_ns = now_ns
         return 0
 
     cdef int _look_live(self, int64_t now_ns) except -1 nogil:
@@ -124,8 +120,7 @@ cdef class LiveView(View):
         if self.states[replica].is_silent:  # a halted replica reports nothing: its last report grows old
             if not was_silent:
                 self.states[replica].time_ns = (
-                    self.looked_ns if self._is_moving[replica] else (<Replica>self._replicas[replica]).halted_ns)
-                self._is_moving[replica] = False
+                    self.looked_ns if self._interval_ns > 0 else (<Replica>self._replicas[replica]).halted_ns)
                 self.mark(replica)
             return 0
         observe(<Replica>self._replicas[replica],
@@ -133,10 +128,16 @@ cdef class LiveView(View):
         if self._held != NULL:
             self._read_adapters(replica, now_ns)
         self.states[replica].time_ns = now_ns
-        self._is_moving[replica] = self._interval_ns > 0 or (
-            self._closeness >= BLOCKS and (<Replica>self._replicas[replica]).wake_ns < NEVER_NS)
         self.mark(replica)
         return 0
+
+    def read_last(self, replica, now_ns):
+        """Read a replica that is about to halt, if it is in this view: its last report is as of then.
+
+        A snapshot stays as it is.
+        """
+        if self._interval_ns == 0 and self.wants_states() and replica in self._replica_list:
+            self._read(self._replica_list.index(replica), now_ns)
 
     cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
         """Return when the last reading of a replica is out of date, if it does not act before."""

@@ -110,6 +110,8 @@ cdef class Outages:
             return
         places = _with_fellows(_hit(source), source.failure)
         source.hit[:] = places
+        if source.failure.kind != "slow":
+            self._read_last([place for place in places if not place.stands_still], now_ns)
         duration_ns = source.failure.duration_ns(source.generator)
         stopped = [(place, place.outage) for place in places if self._begin(place, source.failure, now_ns)]
         if stopped:
@@ -123,6 +125,12 @@ cdef class Outages:
     def _repair(self, source, places, now_ns):
         self._go_on([(place, place.outage) for place in places if self._end(place, source.failure, now_ns)], now_ns)
         self._await_next(source, now_ns)
+
+    def _read_last(self, places, now_ns):
+        """Let all views read replicas that are about to halt."""
+        for place in places:
+            for view in self._fleet._views:
+                view.read_last(place.replica, now_ns)
 
     def _empty_caches(self, places):
         """Empty the prefix caches of replicas without requests, as vLLM does if no block is in use."""
@@ -260,6 +268,7 @@ cdef class Outages:
         """Stop replicas, which drain, and take their requests off; `failure` defines their fate."""
         cdef Place place
         cdef int64_t last_ns
+        self._read_last(places, now_ns)
         for place in places:
             place.replica.halt(now_ns)
             place.outage = Outage(now_ns, failure, loses_kv=True, is_noticed=True)
