@@ -90,15 +90,16 @@ def test_an_order_of_a_number_is_no_second_change_and_a_cut_is_named(tmp_path, o
 
 @pytest.mark.parametrize("decisions", [0, 2])
 def test_the_last_report_of_a_replica_is_that_of_its_halt_whoever_looked_before(tmp_path, decisions):
-    # It halts at 0.5 s, when requests wait for its 20 ms iterations and few blocks; the autoscaler first looks at 0.6 s.
+    # It halts at 0.5 s, when requests wait for its 20 ms iterations and few blocks; the autoscaler looks at 0.6 s.
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
     result = simulator.run(tmp_path / "experiment.toml", {
-        "autoscaling": {"policy": "queue", "target_waiting": 1.0, "interval_s": 0.6, "max_replicas": 5},
+        "autoscaling": {"policy": "queue", "interval_s": 0.6, "actuation_delay": {"mean_s": 0.1}},
         "failures": [{"kind": "stop", "at_s": 0.5}], "cluster.health.detection_delay_s": 0.7,
-        "workload.arrival.rate_per_s": 400.0, "engine.num_gpu_blocks": 6, "output.decisions": decisions})
+        "workload.arrival.rate_per_s": 400.0, "engine": {"num_gpu_blocks": 6, "max_model_len": 64},
+        "output.decisions": decisions})
 
     assert [int(row["time_ns"]) for row in result.lifecycle if row["replica"] == 1 and row["time_ns"] > 0][:1] == [
-        600_000_000]
+        700_000_000]
 
 
 def test_a_replica_that_is_not_there_is_not_removed():

@@ -136,7 +136,7 @@ cdef class LiveView(View):
 
         A snapshot stays as it is.
         """
-        if self._interval_ns == 0 and self.wants_states() and replica in self._replica_list:
+        if self._interval_ns == 0 and replica in self._replica_list:
             self._read(self._replica_list.index(replica), now_ns)
 
     cdef int64_t _due_ns(self, int32_t replica, int64_t now_ns) noexcept nogil:
