@@ -4,7 +4,7 @@ from simulator import registry
 # Keys of parts that only add to results: the run of the recorded session has them.
 ONLY_RESULTS = frozenset((
     "output.replica_samples_s", "output.decisions", "prices", "power", "carbon", "electricity",
-    "pools[].cost_per_hour", "serve"))
+    "pools[].cost_per_hour", "serve", "cluster.gateway_queue"))
 # Keys of parts that act while the cluster runs.
 LIVE_KEYS = frozenset((
     "kv_transfer", "cluster.disaggregation", "topology.pd_node_ratio", "pools[].role=prefill", "pools[].role=decode",

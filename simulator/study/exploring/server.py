@@ -19,6 +19,7 @@ from simulator.study.exploring.answering import plain_array
 FOLDER = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MOST_BYTES = 2**20              # of a body
+MOST_DROPPED = 2**24            # bytes of a longer one that are read before the answer
 MOST_THREADS = 64               # connections at once
 IDLE_S = 30.0                   # of a connection
 HEADERS = {
@@ -113,6 +114,7 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MOST_BYTES:
             self.close_connection = True
+            self._drop(int(length) if length.isdecimal() else 0)
             return self._send(413, b"The question is too long.", "text/plain")
         body = self.rfile.read(int(length))
         if not (self._is_of_this_page() and self._has_cookie()):
@@ -140,6 +142,12 @@ class Handler(BaseHTTPRequestHandler):
         except CookieError:
             return False
         return found is not None and hmac.compare_digest(found.value.encode(), self.server.token.encode())
+
+    def _drop(self, length: int) -> None:
+        """Read a body that is refused: many clients look for an answer only when all is sent."""
+        left = min(length, MOST_DROPPED)
+        while left > 0 and (piece := self.rfile.read(min(left, 2**16))):
+            left -= len(piece)
 
     def _send(self, status: int, body: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -2,6 +2,7 @@
 import http.client
 import json
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -24,12 +25,10 @@ def send(server, method, path, body=None, **headers):
     host = f"127.0.0.1:{server.server_address[1]}"
     given = {"Host": host, "Cookie": f"{server.cookie}={server.token}", "Content-Type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection(host)
-    connection.request(method, path, body, {name: value for name, value in given.items() if value})
-    answer = connection.getresponse()
-    found = answer.status, answer.headers, answer.read()
-    connection.close()
-    return found
+    with closing(http.client.HTTPConnection(host)) as connection:
+        connection.request(method, path, body, {name: value for name, value in given.items() if value})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
 
 
 def test_the_token_of_the_address_becomes_a_cookie(server):
