@@ -40,7 +40,7 @@ class TenantBudgetsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
         names = [each.tenant for each in self.budgets]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"budgets: expected one budget for each tenant, found several of {', '.join(twice)}")
+            raise ValueError(f"budgets: give one for each tenant; there are several of {', '.join(twice)}")
 
 
 @cython.final

@@ -121,7 +121,7 @@ def test_saturation_sheds_where_no_replica_is_left():
 
 
 def test_a_tenant_has_one_budget():
-    with pytest.raises(ValueError, match="expected one budget for each tenant, found several of a"):
+    with pytest.raises(ValueError, match="budgets: give one for each tenant; there are several of a"):
         made("admission", "tenant_budgets", context_of(labelled_workload()), inner=inner(), budgets=(
             Budget(tenant="a", share=0.1), Budget(tenant="b", share=0.1), Budget(tenant="a", share=0.2)))
 

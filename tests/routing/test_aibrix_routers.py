@@ -87,7 +87,7 @@ def test_a_cap_leaves_replicas_out():
 
 @pytest.mark.parametrize("name", ["slo_least_load", "slo_pack_load"])
 def test_a_cap_below_the_load_of_every_request_is_refused(name):
-    with pytest.raises(ValueError, match=r"expected at least 1 / 4, the least load of a request, found 0\.2"):
+    with pytest.raises(ValueError, match=r"cap: 0\.2 is below 1 / 4, the least load of a request"):
         router_of(name, view_of(2), workload([100]), usual_concurrency=4.0, cap=0.2)
 
 

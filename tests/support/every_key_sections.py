@@ -209,10 +209,10 @@ FRONT = {
                 "e2el_ms": 1.0}), ("profile[].latency_ms", (1.0, 9e4), {"e2el_ms": 1.0}),
             ("tpat_ms", (0.001, 100.0), {}), ("tpot_ms", (0.001, 100.0), {}))},
     "cluster.gateway_queue.slack.ttft_ms": refuses(
-        1.0, "expected one target", cluster__gateway_queue__order="slack", **QUEUE | {
+        1.0, "give one target", cluster__gateway_queue__order="slack", **QUEUE | {
             "cluster__gateway_queue__slack": {"profile": LATENCIES, "tpat_ms": 1.0}}),
     "cluster.gateway_queue.slack.e2el_ms": refuses(
-        1.0, "expected one target", cluster__gateway_queue__order="slack", **QUEUE | {
+        1.0, "give one target", cluster__gateway_queue__order="slack", **QUEUE | {
             "cluster__gateway_queue__slack": {"profile": LATENCIES, "tpat_ms": 1.0}}),
     "cluster.gateway_queue.reclamation.max_evictions": acts(1, 9, **REVOKES),
     "cluster.gateway_queue.reclamation.grace_s": acts(0.0, 0.5, **REVOKES),
