@@ -39,8 +39,8 @@ class SlackRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def __post_init__(self):
         given = {name for name in ("ttft_ms", "tpot_ms", "tpat_ms", "e2el_ms") if getattr(self, name) is not None}
         if len(given) != 1 and given != {"ttft_ms", "tpot_ms"}:
-            raise ValueError("give one target of ttft_ms, tpot_ms, tpat_ms and e2el_ms, or ttft_ms beside tpot_ms; there "
-                             f"{'are ' + ', '.join(sorted(given)) if given else 'is none'}")
+            raise ValueError("give one target of ttft_ms, tpot_ms, tpat_ms and e2el_ms, or ttft_ms beside tpot_ms; "
+                             f"there {'are ' + ', '.join(sorted(given)) if given else 'is none'}")
 
     def slack_ms(self, latency_ms, prompt_tokens, output_tokens):
         """Return the slack of requests at their arrival, an array of doubles.

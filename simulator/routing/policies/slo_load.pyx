@@ -36,8 +36,8 @@ class _SloLoadParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self):
         concurrency = max([row.concurrency for row in self.profile] or [self.usual_concurrency])
         if self.cap is not None and 1 / concurrency > self.cap:
-            raise ValueError(f"cap: {self.cap} is below 1 / {concurrency:g}, the least load of a request: no replica would "
-                             "ever take one")
+            raise ValueError(f"cap: {self.cap} is below 1 / {concurrency:g}, the least load of a request: no "
+                             "replica would ever take one")
 
     @property
     def uses_expected_tokens(self):
