@@ -62,6 +62,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("give duration_s or mttr_s, not both")
         if self.kind == "cache" and (self.duration_s is not None or self.mttr_s is not None):
             raise ValueError('kind = "cache" takes neither duration_s nor mttr_s: it takes no time')
+        if self.kind == "cache" and (self.on_failure, self.slow_factor) != ("retry", 2.0):
+            raise ValueError('kind = "cache" takes neither on_failure nor slow_factor: no request is lost')
         if self.on_failure == "migrate" and self.kind != "slow":
             raise ValueError('on_failure = "migrate" takes kind = "slow": no KV can be fetched from a replica that '
                              "has stopped or lost its link")

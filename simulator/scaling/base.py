@@ -165,7 +165,7 @@ class Autoscaler:
         return ()
 
     @classmethod
-    def unfounded(cls, parameters, duration_s: float) -> tuple[str, ...]:
+    def unfounded(cls, parameters, clock_s: float) -> tuple[str, ...]:
         """Return remarks on predictions for which the run was too short."""
         return ()
 

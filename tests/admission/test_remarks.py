@@ -62,3 +62,13 @@ def test_an_autoscaler_that_never_decides_is_named(tmp_path, keys, remark):
     found = remarks(tmp_path, {"autoscaling": scaling}, "autoscaling: the run")
 
     assert found == ([f"autoscaling: {remark}"] if remark else [])
+
+
+def test_an_autoscaler_that_decided_where_nobody_was_served_is_not_said_to_be_late(tmp_path):
+    (tmp_path / "a.toml").write_text(EXPERIMENT)
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,10,5\n3.0,10,5\n")
+    result = simulator.run(tmp_path / "a.toml", {
+        "workload.time_origin": "trace", "cluster.admission.policy": "reject_all",
+        "autoscaling": {"policy": "queue", "interval_s": 1.0}})
+    assert (result.summary["duration_s"], result.summary["clock_s"]) == (0.0, 3.0)
+    assert not [line for line in result.summary["diagnosis"] if line.startswith("autoscaling: the run")]

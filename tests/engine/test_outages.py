@@ -287,6 +287,8 @@ def test_a_cache_is_emptied_while_the_replica_has_no_request(at_ms, cached, fast
     assert outcome.requests["cached_tokens"].tolist() == cached
     assert outcome.times_ms(2) == [105, 110]
     assert outcome.changes(0) == []
+    assert outcome.diagnosis == ([] if at_ms != 52 else [
+        "failures: 1 times a prefix cache was not emptied: its replica had a request, did not serve, or keeps none"])
 
 
 @pytest.mark.parametrize("keys", [
@@ -296,3 +298,5 @@ def test_contradictions_are_refused(keys):
         Failure(kind="stop", **keys)
     with pytest.raises(ValueError, match="takes neither duration_s"):
         Failure(kind="cache", at_s=1.0, duration_s=1.0)
+    with pytest.raises(ValueError, match="takes neither on_failure"):
+        Failure(kind="cache", at_s=1.0, on_failure="lost")

@@ -205,13 +205,13 @@ def test_the_throughput_loop_has_its_own_interval():
     assert policy.decide(observed(1, finished=50, now_s=20)) == {0: 1}
 
 
-@pytest.mark.parametrize(("keys", "duration_s", "decisions"), [
+@pytest.mark.parametrize(("keys", "clock_s", "decisions"), [
     ({"forecast": "kalman"}, 99.0, 4), ({"forecast": "kalman"}, 100.0, None), ({"forecast": "kalman"}, 19.0, None),
     ({"forecast": "kalman", "kalman": KalmanKeys(min_points=2)}, 39.0, 1), ({}, 99.0, None)])
-def test_forecasts_without_enough_values_are_named(keys, duration_s, decisions):
+def test_forecasts_without_enough_values_are_named(keys, clock_s, decisions):
     parameters = DynamoPlannerParameters(**SLA | keys, loop="throughput", throughput_interval_s=20.0)
 
-    remarks = DynamoPlanner.unfounded(parameters, duration_s)
+    remarks = DynamoPlanner.unfounded(parameters, clock_s)
     assert [f"has {decisions}: the last value was the forecast" in each for each in remarks] == [True] * (
         decisions is not None)
 

@@ -151,7 +151,7 @@ class Upkeep(Part):
     def summary(self, run, summary):
         """See Part; simplifications of the autoscaler, and the counted failures."""
         cluster, scaling = self.experiment.cluster, self.experiment.autoscaling
-        notes = _scaling_notes(scaling, summary["duration_s"]) if scaling else []
+        notes = _scaling_notes(scaling, summary["clock_s"]) if scaling else []
         if cluster.cooldown is not None or cluster.breaker is not None:
             barred = sum(records.LIFECYCLE_CAUSES[row["cause"]] in ("cooldown", "breaker") for row in run.lifecycle)
             notes.append(
@@ -183,15 +183,15 @@ class Upkeep(Part):
         return (make,)
 
 
-def _scaling_notes(scaling, duration_s: float) -> list[str]:
+def _scaling_notes(scaling, clock_s: float) -> list[str]:
     """Return remarks on an autoscaler, and on a run that ends before it could decide or predict."""
     policy = registry.load("autoscaler", scaling.policy)
     notes, first_s = list(policy.notes(scaling.parameters)), scaling.interval_s or policy.interval_s
-    if duration_s < first_s and not policy(scaling.parameters).orders:
-        notes.append(f"autoscaling: the run ended after {duration_s:,.4g} s, before the first decision of "
+    if clock_s < first_s and not policy(scaling.parameters).orders:
+        notes.append(f"autoscaling: the run ended after {clock_s:,.4g} s, before the first decision of "
                      f'policy = "{scaling.policy}" at interval_s = {first_s:g}')
     else:
-        notes += policy.unfounded(scaling.parameters, duration_s)
+        notes += policy.unfounded(scaling.parameters, clock_s)
     return notes
 
 

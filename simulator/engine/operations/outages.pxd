@@ -20,6 +20,7 @@ cdef class Outages:
     cdef object _pools          # names of the pools
     cdef object _seed
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests are moved off slow replicas
+    cdef int64_t _num_kept      # prefix caches that were not emptied when they should have been
     cdef RowList _rows          # requests taken off a replica, until all are handled
     cdef list _retried  # (Gateway, row) of requests to retry, sent when all replicas that failed together are empty
 

@@ -135,10 +135,18 @@ cdef class Outages:
     def _empty_caches(self, places):
         """Empty the prefix caches of replicas without requests, as vLLM does if no block is in use."""
         cdef Place place
+        self._num_kept += not places
         for place in places:
-            if is_idle(place.replica):
+            if is_idle(place.replica) and place.replica.rank.kv.caches:
                 place.replica.rank.kv.forget()
                 self._fleet.touched(place.replica.index)
+            else:
+                self._num_kept += 1
+
+    def notes(self):
+        """Return failures without an effect, for the diagnosis of a run."""
+        return [f"failures: {self._num_kept} times a prefix cache was not emptied: its replica had a request, did not "
+                "serve, or keeps none"] if self._num_kept else []
 
     # ---- one replica
 

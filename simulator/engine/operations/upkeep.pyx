@@ -112,5 +112,6 @@ cdef class Upkeep(Operation):
     def report(self, run):
         """See Operation."""
         run.lifecycle = self.lifecycle.table(run.clock_ns)
+        run.diagnosis += self._outages.notes()
         if self._scaling is not None:
             run.diagnosis += self._scaling.notes()

@@ -67,10 +67,10 @@ class DynamoPlanner(Autoscaler):
         return tuple(notes)
 
     @classmethod
-    def unfounded(cls, parameters, duration_s):
+    def unfounded(cls, parameters, clock_s):
         """See Autoscaler; the forecasts of the throughput loop."""
         forecasts = parameters.forecasts
-        decisions = math.floor(duration_s / forecasts.interval_s)
+        decisions = math.floor(clock_s / forecasts.interval_s)
         if parameters.plan.loop not in ("throughput", "both") or not 0 < decisions < forecasts.fewest_values:
             return ()
         return (f'autoscaling: forecast = "{forecasts.kind}" needs {forecasts.fewest_values} values, one for each '
