@@ -100,7 +100,7 @@ def test_first_run(benchmark, report, file, tmp_path):
     for _ in range(3):
         once(2)
     report.add("first run of a sweep", f"{alone_s:.2f} s", "<= 0.5 s",
-               f"in this process; {min(found):.2f} s with two others, whose server is there")
+               f"in this process; {min(found):.2f} s with two others and their server")
 
 
 def test_merge(benchmark, report, file, tmp_path):

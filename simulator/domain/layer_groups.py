@@ -68,7 +68,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
         end of a prompt and where a shared prefix ends; None: wherever a hit may end.
     prefix_match_unit : tokens of the pieces in which texts are hashed; None: as many as divide all blocks.
     context_ways : ranks that share the KV of a sequence.
-    hits_are_whole : hits end with whole blocks, whatever the rest says.
+    hits_are_whole : hits end with whole blocks, for all other arguments.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -148,7 +148,7 @@ class LayerGroups(msgspec.Struct, frozen=True, kw_only=True):
             group.kind == "full_attention" for group in self.groups)
 
     def hit_notes(self, has_tier: bool) -> list[str]:
-        """Return what is to be said of where hits end, with prefix caching.
+        """Return remarks on the places where hits end, with prefix caching.
 
         has_tier : there is KV beyond the blocks.
         """

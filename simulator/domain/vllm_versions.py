@@ -2,7 +2,7 @@
 
 No other module compares versions. A new version is a row of VERSIONS, for instance that of another version with
 `_replace`. A row that lacks a field fails when it is imported. So does a table of facts by version without a row of a
-version, unless `facts_of` names a version whose row holds for it, too. Sources: vLLM at tags v0.10.1, v0.32.0 and
+version, unless `facts_of` names a version with a row that holds for it, too. Sources: vLLM at tags v0.10.1, v0.32.0 and
 v0.33.0, in the files named below.
 """
 from collections.abc import Iterator

@@ -268,7 +268,7 @@ def tokens_come_in_order(seen: Seen) -> Iterator[Fault]:
 def blocks_are_free(seen: Seen) -> Iterator[Fault]:
     """Where nothing runs or waits in the end, each block is free.
 
-    Not where KV is handed over: a run is over with its last request, and who sent KV hears later that it has arrived.
+    Not where KV is handed over: a run is over with its last request, and its sender hears later that it has arrived.
     """
     counts = np.bincount(seen.workload.requests["status"], minlength=9)
     idle = seen.experiment.kv_transfer is None and not counts[records.WAITING] and not counts[records.RUNNING]
@@ -286,7 +286,7 @@ def blocks_are_free(seen: Seen) -> Iterator[Fault]:
 
 def nothing_waits_without_a_reason(seen: Seen) -> Iterator[Fault]:
     """A request that waits for ever, or runs without tokens, has a reason."""
-    for pool in seen.experiment.all_pools():        # drafts are verified whole, whatever the budget
+    for pool in seen.experiment.all_pools():        # drafts are verified whole, for any budget
         parameters = pool.engine.parameters
         if not getattr(parameters, "enable_chunked_prefill", False) or parameters.speculative is not None:
             return

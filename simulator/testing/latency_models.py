@@ -46,7 +46,7 @@ def durations_are_positive(model, _):
 
 
 def equal_batches_take_equal_times(model, _):
-    """Equal batches take equal times, whatever was asked between."""
+    """Equal batches take equal times, for any questions between them."""
     first = [model.predict(*batch) for batch in batches()]
     expect(first == [model.predict(*batch) for batch in batches()], "the second time is another")
 

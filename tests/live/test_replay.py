@@ -45,7 +45,7 @@ FEATURES = {
                        'cluster.gateway_queue={order="slo_deadline"}'], None),
     "reclamation": (['slo.classes=[{name="gold",priority=5,ttft_ms=50.0},{name="bronze",priority=-3}]',
                      'cluster.gateway_queue={max_bytes=4000,in_flight_eviction=true,reclamation={grace_s=0.01},'
-                     'saturation={detector="concurrency",max_concurrency=2}}'], records.REJECTED),
+                     'saturation={detector="concurrency",max_concurrency=2}}'], records.FAILED),
     "filters": (['cluster.routing={policy="weighted",scorers=[{name="session-affinity",weight=1.0}],'
                  'filters=[{name="utilization",max_active_requests=3}]}'], records.REJECTED),
     "ranks": (["topology.data_parallel=2", STOPS], "retries"),
