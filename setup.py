@@ -1,6 +1,7 @@
 """Build the compiled modules in one of the modes below, SIM_BUILD=release|debug|coverage|sanitize."""
 import os
 import shutil
+import sys
 import sysconfig
 from copy import copy
 from fnmatch import fnmatchcase
@@ -13,6 +14,9 @@ from setuptools.command.build_py import build_py
 from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
+sys.path.append(str(ROOT / "tools"))
+from translate import translate  # noqa: E402
+
 MODE = os.environ.get("SIM_BUILD", "release")
 EVERYTHING = ("simulator/**/*.pyx", "tests/support/*.pyx")     # the latter in place only: a wheel carries no tests
 ONLY = os.environ.get("SIM_ONLY")                           # a glob: build these modules alone
@@ -86,7 +90,7 @@ class BuildExtensions(build_ext):
             shutil.rmtree(Path(self.build_lib, "tests"), ignore_errors=True)    # an earlier build in place was here
 
     def run(self):
-        from Cython.Build import cythonize
+        from Cython.Build import Dependencies
         from Cython.Compiler import Options
 
         self.leave_out_the_age_of_cython()
@@ -98,8 +102,12 @@ class BuildExtensions(build_ext):
         # Coverage reads the generated C beside its source.
         folder = None if MODE == "coverage" else f"build/cython-{MODE}-{key}"
         self.refuse_old_neighbours(Path(folder or "."))
-        compiled = cythonize(self.extensions, compiler_directives=directives, build_dir=folder, nthreads=JOBS,
-                             shared_utility_qualified_name=SHARED)
+        tasks, one = [], Dependencies.cythonize_one
+        Dependencies.cythonize_one = lambda *task: tasks.append(task)
+        compiled = Dependencies.cythonize(self.extensions, compiler_directives=directives, build_dir=folder,
+                                          shared_utility_qualified_name=SHARED)
+        Dependencies.cythonize_one = one
+        translate(tasks, JOBS)
         for extension, generated in zip(self.extensions, compiled, strict=True):
             extension.sources, extension.depends = generated.sources, [stamp]
             extension.define_macros = macros

@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-SETUP = Path(__file__).resolve().parents[1] / "setup.py"
+ROOT = Path(__file__).resolve().parents[1]
 MODULE = "simulator/answer" + sysconfig.get_config_var("EXT_SUFFIX")
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.skipif(not SETUP.exists(), reason="needs the sources")]
+pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
+
+
+def lay_out(folder):
+    """Make a checkout with no module."""
+    for name in ("setup.py", "tools/translate.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "simulator").mkdir()
+    (folder / "simulator/__init__.py").touch()
 
 
 def run_build(folder, *arguments, **environment):
@@ -33,11 +42,9 @@ def answer(folder):
 
 
 def test_one_build_serves_every_place_and_a_change_builds_what_changed(tmp_path):
-    shutil.copy(SETUP, tmp_path)
-    (tmp_path / "simulator").mkdir()
+    lay_out(tmp_path)
     source = tmp_path / "simulator/answer.pyx"
     source.write_text("def answer():\n    return 41\n")
-    (tmp_path / "simulator/__init__.py").touch()
 
     first = build(tmp_path, "--build-lib", "elsewhere", "--build-temp", "forgotten")        # as pip's editable install
     assert set(first) == {"answer.o", "_cython.o"}
@@ -53,9 +60,7 @@ def test_one_build_serves_every_place_and_a_change_builds_what_changed(tmp_path)
 
 
 def test_a_part_is_not_built_where_a_header_that_others_read_has_changed(tmp_path):
-    shutil.copy(SETUP, tmp_path)
-    (tmp_path / "simulator").mkdir()
-    (tmp_path / "simulator/__init__.py").touch()
+    lay_out(tmp_path)
     header = tmp_path / "simulator/record.pxd"
     header.write_text("cdef class Record:\n    cdef int first\n")
     (tmp_path / "simulator/record.pyx").write_text("cdef class Record:\n    pass\n")
@@ -74,3 +79,17 @@ def test_a_part_is_not_built_where_a_header_that_others_read_has_changed(tmp_pat
         "simulator/reader.pyx; build without SIM_ONLY")
     build(tmp_path, "--inplace")
     assert run_build(tmp_path, "--inplace", SIM_ONLY="simulator/record.pyx").returncode == 0
+
+
+def test_a_fault_of_a_header_that_two_modules_read_ends_the_build(tmp_path):
+    lay_out(tmp_path)
+    (tmp_path / "simulator/record.pxd").write_text("cdef class Record:\n    cdef unknown first\n")
+    for name in ("first", "second"):
+        (tmp_path / f"simulator/{name}.pyx").write_text("from simulator.record cimport Record\n")
+
+    done = run_build(tmp_path, "--inplace")
+
+    assert done.returncode == 1
+    assert "simulator/record.pxd:2:9: 'unknown' is not a type identifier" in done.stderr
+    assert done.stderr.endswith("a module cannot be translated to C: see above\n")
+    assert not list((tmp_path / "build").rglob("*.o"))

@@ -101,7 +101,7 @@ def assert_same(one, other):
 
 @pytest.mark.ci
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_both_at_once(seed):
     data = random_experiment(seed)
@@ -114,7 +114,7 @@ def test_both_at_once(seed):
 
 @pytest.mark.ci
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_both_where_replicas_fail_come_and_go(seed):
     data = random_experiment(seed, fails=True)

@@ -1,4 +1,4 @@
-"""Settings for each row of the table of conflicts that no pair of `support.pairs` reaches."""
+"""Settings for each row of the table of conflicts: those that no pair of `support.pairs` reaches, and such pairs."""
 from support.pairs import FEATURES, MOVES, ROLES
 
 NIXL = {"pools": ROLES, "kv_transfer": {"protocol": "nixl"} | MOVES}
@@ -174,4 +174,34 @@ CASES = (
     *(each | {"cluster.gateways": {"count": 2}} for each in (
         {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),
+)
+# Pairs of features of which each is refused by a row that none before it reaches, and no case of CASES.
+PAIRS = (
+    ("KV tiers", "pipeline stages"), ("KV tiers", "ranks in lock step"), ("KV tiers", "decode context parallelism"),
+    ("KV tiers", "prefill context parallelism"), ("KV tiers", "drafts of SGLang"), ("KV tiers", "hits inside blocks"),
+    ("KV tiers", "vLLM 0.10"), ("KV tiers", "prefill and decode of BLIS"),
+    ("KV tiers", "adaptive prefill and decode"), ("KV tiers", "live migration"), ("KV tiers", "KV held for programs"),
+    ("tiers of lmcache", "windows"), ("tiers of BLIS", "pipeline stages"), ("tiers of BLIS", "no prefix caching"),
+    ("tiers of BLIS", "prefill and decode by nixl"), ("tiers of SGLang", "routers that look at tiers"),
+    ("tiers of SGLang", "prefill and decode by nixl"), ("tiers of SGLang", "choice of the requests to split"),
+    ("pipeline stages", "ranks in lock step"), ("pipeline stages", "prefill context parallelism"),
+    ("pipeline stages", "prefill and decode by nixl"), ("independent ranks", "prefill context parallelism"),
+    ("independent ranks", "adaptive prefill and decode"), ("ranks in lock step", "prefill and decode by nixl"),
+    ("ranks in lock step", "prefill and decode by mooncake"), ("ranks in lock step", "live migration"),
+    ("decode context parallelism", "prefill context parallelism"), ("decode context parallelism", "draft models"),
+    ("decode context parallelism", "windows"), ("decode context parallelism", "prefill and decode by nixl"),
+    ("decode context parallelism", "live migration"), ("decode context parallelism", "backend step_roofline"),
+    ("prefill context parallelism", "drafts"), ("prefill context parallelism", "LoRA"),
+    ("prefill context parallelism", "images"), ("prefill context parallelism", "CUDA graphs"),
+    ("prefill context parallelism", "recurrent states"),
+    ("prefill context parallelism", "prefill and decode by nixl"), ("prefill context parallelism", "live migration"),
+    ("prefill context parallelism", "backend step_roofline"),
+    ("loads of experts that change", "replicas that slow down"), ("drafts", "prefill and decode by nixl"),
+    ("CUDA graphs", "backend step_roofline"), ("windows", "live migration"), ("windows", "KV held for programs"),
+    ("no prefix caching", "adaptive prefill and decode"), ("no prefix caching", "KV held for programs"),
+    ("prefill and decode by nixl", "programs of agents"), ("prefill and decode by nixl", "KV held for programs"),
+    ("prefill and decode by mooncake", "autoscaling"), ("prefill and decode by mooncake", "replicas that stop"),
+    ("adaptive prefill and decode", "autoscaling"), ("adaptive prefill and decode", "replicas that stop"),
+    ("live migration", "programs of agents"), ("live migration", "KV held for programs"),
+    ("links that fail", "KV held for programs"),
 )

@@ -8,6 +8,7 @@ from simulator import cli
 from study.capacity.servers import SERVER, STUDY, asked, words, written
 
 ROUGH = ("--set", "study.rel_tol=0.1")
+SHORT = ("--set", "study.statistics.max_requests=4000")
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ class Holed(PythonAdmission):
 """)
     text = SERVER + '[cluster.admission]\npolicy = "holed:Holed"\n[slo]\nttft_ms = 100.0\n'
     status, content = asked(written(tmp_path, text), tmp_path / "out", "--slo", "goodput_share=0.9", "--set",
-                            "study.start=800.0", *ROUGH)
+                            "study.start=800.0", *ROUGH, *SHORT)
 
     assert status == 0 and not content["monotone"]
     assert content["answer"] <= 621.2 < content["before"]
@@ -337,7 +338,7 @@ def test_the_answer_can_be_printed_as_json(study, tmp_path, capsys):
 
 @pytest.mark.ci
 def test_where_nobody_is_served_nothing_passes(study, tmp_path, capsys):
-    status, _ = asked(study, tmp_path / "out", "--set", 'cluster.admission={policy = "reject_all"}')
+    status, _ = asked(study, tmp_path / "out", "--set", 'cluster.admission={policy = "reject_all"}', *SHORT)
 
     assert status == 3
     assert "fails: ttft_ms.p99: there is nothing to measure in 3 of 3 runs" in words(capsys.readouterr().out)

@@ -200,22 +200,22 @@ def num_ended(out):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_lets_runs_end_and_the_rest_is_done_later(study, rewrite, tmp_path, number, heeded_signals):
-    rewrite(("seeds = 2", "seeds = 200"))
+    rewrite(("seeds = 2", "seeds = 60"))
     out, whole = tmp_path / "out", tmp_path / "whole"
     with start(study, out, "--jobs", "2") as process:
         wait_until(lambda: num_ended(out) > 20, process)
         os.killpg(process.pid, number)              # as a batch system or a terminal does it: to all
         _, told = process.communicate(timeout=60)
     assert process.returncode == 128 + number, told
-    assert 20 < num_ended(out) < 800 and not workers_of(process.pid)
+    assert 20 < num_ended(out) < 240 and not workers_of(process.pid)
     assert sweep(study, out, "--quiet") == 0 and sweep(study, whole, "--quiet", jobs=1) == 0
-    assert num_ended(out) == 800                   # none was done twice
+    assert num_ended(out) == 240                   # none was done twice
     assert (out / "table.h5").read_bytes() == (whole / "table.h5").read_bytes()
 
 
 @pytest.mark.ci
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_kills", "seeds"), [(12, 15), (25, 25)])
+@pytest.mark.parametrize(("num_kills", "seeds"), [(12, 15), pytest.param(25, 25, marks=pytest.mark.night)])
 def test_killed_at_any_instant_it_goes_on_to_the_same_bytes(study, rewrite, tmp_path, num_kills, seeds):
     rewrite(("seeds = 2", f"seeds = {seeds}"))
     # S6: runs, of which each takes long enough to be hit

@@ -55,13 +55,13 @@ def lines_in(folder):
 @pytest.mark.ci
 @pytest.mark.slow
 def test_task_whose_time_is_over_is_put_back_into_the_queue(script, rewrite, slurm, tmp_path):
-    study = rewrite(("seeds = 2", "seeds = 600"))
+    study = rewrite(("seeds = 2", "seeds = 150"))
     folder = tmp_path / "study" / FOLDER
     ended = slurm.sbatch(script, tmp_path, warn_after=lambda: lines_in(folder))
     assert all(turns[-1] == 0 for turns in ended.values()) and any(turns[0] == 143 for turns in ended.values())
     names = {path.name for path in folder.iterdir()}
     assert any(re.match(r"shard-\d-of-3-1-", name) for name in names)      # SLURM_RESTART_COUNT
-    assert lines_in(folder) == len(read_all(tmp_path / "study").finished) == 2400      # none twice
+    assert lines_in(folder) == len(read_all(tmp_path / "study").finished) == 600      # none twice
     assert cli.main(["study", "merge", str(tmp_path / "study")]) == 0
     assert (tmp_path / "study" / "table.h5").read_bytes() == tables_of(study, tmp_path / "whole")
 
