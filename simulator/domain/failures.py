@@ -62,13 +62,28 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("give duration_s or mttr_s, not both")
         if self.kind == "cache" and (self.duration_s is not None or self.mttr_s is not None):
             raise ValueError('kind = "cache" takes neither duration_s nor mttr_s: it takes no time')
-        if self.kind == "cache" and (self.on_failure, self.slow_factor) != ("retry", 2.0):
-            raise ValueError('kind = "cache" takes neither on_failure nor slow_factor: no request is lost')
         if self.on_failure == "migrate" and self.kind != "slow":
             raise ValueError('on_failure = "migrate" takes kind = "slow": no KV can be fetched from a replica that '
                              "has stopped or lost its link")
         if self.target == "pool" and (self.pool is None or self.which != "any"):
             raise ValueError('target = "pool" takes the name of the pool as pool, and no which')
+        if faults := [f"{key} has an effect only with {setting}: leave it out" for key, setting in self._without_effect()]:
+            raise ValueError("; ".join(faults))
+
+    def _without_effect(self):
+        """Yield (key, the setting with which it has an effect) for the keys that were given in vain."""
+        sends = self.kind in ("stop", "link") or self.on_failure == "migrate"
+        effects = {"slow_factor": (self.kind == "slow", 'kind = "slow"'),
+                   "on_failure": (sends, 'kind = "stop" or "link", or as "migrate"'),
+                   "max_retries": (sends and self.on_failure != "lost", "requests that are sent elsewhere"),
+                   "mtbf_law": (self.mtbf_s is not None, "mtbf_s"),
+                   "mtbf_shape": (self.mtbf_s is not None and self.mtbf_law == "weibull", 'mtbf_law = "weibull"'),
+                   "mttr_law": (self.mttr_s is not None, "mttr_s"),
+                   "mttr_shape": (self.mttr_s is not None and self.mttr_law == "weibull", 'mttr_law = "weibull"')}
+        for field in msgspec.structs.fields(self):
+            has_effect, setting = effects.get(field.name, (True, ""))
+            if not has_effect and getattr(self, field.name) != field.default:
+                yield field.name, setting
 
     def time_to_failure_ns(self, generator: "np.random.Generator") -> int:
         """Draw the time to the next failure."""

@@ -81,4 +81,6 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def stop(self) -> Failure:
         """Return the stop at the end of grace_s as a failure, with the requests' fate."""
+        if self.on_stop == "lost":
+            return Failure(kind="stop", at_s=self.at_s, on_failure="lost")
         return Failure(kind="stop", at_s=self.at_s, on_failure=self.on_stop or "retry", max_retries=2**31 - 1)

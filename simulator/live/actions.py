@@ -109,8 +109,9 @@ class Actions:
         if any(fault.failure.kind == KINDS[verb] for fault in self._open.get(replica, ())):
             raise NotPossible(f"replica {replica} is {STATES[place.state]} already")
         time_ns = self._free_instant(now_ns)
-        failure = Failure(kind=KINDS[verb], which=replica, at_s=time_ns / 1e9, duration_s=for_s, slow_factor=factor,
-                          on_failure=on_failure or self._on_failure)
+        failure = Failure(kind=KINDS[verb], which=replica, at_s=time_ns / 1e9, duration_s=for_s,
+                          **{"slow_factor": factor} if verb == "slow" else {
+                              "on_failure": on_failure or self._on_failure})
         fault = Fault(failure, self._upkeep.fail(failure))
         self._faults.append(fault)
         if for_s is None:

@@ -298,5 +298,23 @@ def test_contradictions_are_refused(keys):
         Failure(kind="stop", **keys)
     with pytest.raises(ValueError, match="takes neither duration_s"):
         Failure(kind="cache", at_s=1.0, duration_s=1.0)
-    with pytest.raises(ValueError, match="takes neither on_failure"):
-        Failure(kind="cache", at_s=1.0, on_failure="lost")
+
+
+@pytest.mark.parametrize(("keys", "named"), [
+    ({"kind": "stop", "slow_factor": 3.0}, ["slow_factor"]), ({"kind": "link", "slow_factor": 3.0}, ["slow_factor"]),
+    ({"kind": "cache", "on_failure": "lost", "slow_factor": 3.0, "max_retries": 1},
+     ["slow_factor", "on_failure", "max_retries"]),
+    ({"kind": "slow", "on_failure": "restart", "max_retries": 1}, ["on_failure", "max_retries"]),
+    ({"kind": "stop", "on_failure": "lost", "max_retries": 1}, ["max_retries"]),
+    ({"kind": "stop", "mtbf_law": "constant", "mtbf_shape": 2.0}, ["mtbf_law", "mtbf_shape"]),
+    ({"kind": "stop", "mttr_law": "weibull", "mttr_shape": 2.0}, ["mttr_law", "mttr_shape"]),
+    ({"kind": "stop", "mttr_s": 1.0, "mttr_shape": 2.0}, ["mttr_shape"])])
+def test_keys_without_an_effect_are_refused_all_at_once(keys, named):
+    with pytest.raises(ValueError, match="has an effect only with") as refused:
+        Failure(at_s=1.0, **keys)
+    assert [fault.split()[0] for fault in str(refused.value).split("; ")] == named
+
+
+def test_keys_that_an_unread_key_leaves_at_their_defaults_are_no_fault():
+    Failure(kind="stop", at_s=1.0, slow_factor=2.0, mtbf_law="exponential", mttr_shape=1.0)
+    Failure(kind="slow", at_s=1.0, on_failure="migrate", max_retries=1, slow_factor=3.0)

@@ -37,7 +37,7 @@ def random_failures(rng):
             failure["duration_s"] = rng.choice([0.001, 0.02, 0.1])
         elif lasting < 0.9:
             failure |= {"mttr_s": rng.choice([0.005, 0.05]), "mttr_law": "exponential"}
-        failures.append(Failure(**failure))
+        failures.append(upkeep.failure_of(**failure))
     return failures
 
 

@@ -12,6 +12,7 @@ from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.domain.failures import Failure, Health
 from simulator.scaling.queue import Queue, QueueParameters
 from support.hand_over import FRONT, MS, moments_of, random_case, serve, upkeep
+from support.upkeep import failure_of
 from support.workloads import plain_workload
 
 CAUSES = {records.CAUSE_NAMES.index(name) for name in ("lost", "kv_load_failed", "no_replica")}
@@ -120,7 +121,7 @@ def failing_case(seed):
             failure["mtbf_s"] = rng.choice([0.1, 0.5])
         if rng.random() < 0.9:
             failure["duration_s"] = rng.choice([0.001, 0.02, 0.1])
-        failures.append(Failure(**failure))
+        failures.append(failure_of(**failure))
     health = Health(check_interval_s=rng.choice([0.0, 0.01]), reopening_delay_s=rng.choice([0.0, 0.02]),
                     detection_delay_s=rng.choice([0.0, 0.004, 0.05]))
     return workload, case | {"operations": upkeep(failures, health=health), "keeps_legs": True, "seed": seed}

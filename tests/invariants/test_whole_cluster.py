@@ -24,7 +24,13 @@ def failure_of(rng):
     lasting = rng.choice(["duration_s = 0.05", "mttr_s = 0.03"])
     return (f'[[failures]]\nkind = "{kind}"\ntarget = "{rng.choice(["replica", "node"])}"\n'
             f'which = {rng.choice([chr(34) + "any" + chr(34), chr(34) + "each" + chr(34), "0"])}\n'
-            f'on_failure = "{rng.choice(policies)}"\nslow_factor = 4.0\n{times}\n{lasting}')
+            f'{fate_of(kind, rng.choice(policies))}\n{times}\n{lasting}')
+
+
+def fate_of(kind, policy):
+    """Return the keys that have an effect on a kind of failure, as TOML."""
+    fate = f'on_failure = "{policy}"' if kind != "slow" or policy == "migrate" else ""
+    return f"{fate}\nslow_factor = 4.0" if kind == "slow" else fate
 
 
 def experiment_of(rng):

@@ -122,8 +122,9 @@ MODELS = ("llama-3.1-8b", "gemma-2-9b", "gpt-oss-20b", "qwen3-next-80b-a3b")
 def _failures(rng: Random) -> Layer:
     kinds = [rng.choice(["stop", "link", "link", "slow"]) for _ in range(rng.randint(1, 2))]
     return {"failures": [
-        {"kind": kind, "which": rng.choice(["any", "each", 0]),
-         "on_failure": rng.choice(["retry", "retry", "restart", "lost"])}
+        {"kind": kind, "which": rng.choice(["any", "each", 0])}
+        | {key: value for key, value in (("on_failure", rng.choice(["retry", "retry", "restart", "lost"])),)
+           if kind != "slow"}
         | rng.choice([{"at_s": round(rng.uniform(0.0, 0.2), 4)}, {"mtbf_s": round(rng.uniform(0.05, 0.5), 4)}])
         | {rng.choice(["duration_s", "mttr_s"]): round(rng.uniform(0.001, 0.2), 4)} for kind in kinds]}
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from simulator.domain import records
-from simulator.domain.failures import Health
+from simulator.domain.failures import Failure, Health
 from simulator.engine.build import build
 from simulator.engine.operations.upkeep import Upkeep
 from simulator.engine.output.recorder import Recorder
@@ -16,6 +16,14 @@ from simulator.results.journeys import retries_of
 from support.engine import plan_of
 
 MS = 1_000_000      # ns
+
+
+def failure_of(**keys):
+    """Return a Failure with those of the keys that its kind and its fate of requests leave an effect."""
+    without = {"on_failure", "max_retries"} if keys["kind"] == "slow" else {"slow_factor"}
+    if keys.get("on_failure") == "lost":
+        without.add("max_retries")
+    return Failure(**{key: value for key, value in keys.items() if key not in without})
 
 
 @dataclass
