@@ -372,7 +372,7 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
             msgspec.structs.force_setattr(self, "horizon_s", math.inf)
 
     def __reduce__(self):
-        return _with_origins, ({name: getattr(self, name) for name in self.__struct_fields__}, self.__dict__)
+        return _with_origins, ({name: getattr(self, name) for name in self.__struct_fields__}, self.origins)
 
     @property
     def origins(self):
@@ -381,7 +381,9 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
 
     def parts(self) -> tuple:
         """Return the parts that the experiment uses, `assembly.parts.base.Part`."""
-        return tuple(part(self) for part in parts_in(self))
+        if "part_classes" not in self.__dict__:         # every key of a part is looked up in every pool
+            self.__dict__["part_classes"] = parts_in(self)
+        return tuple(part(self) for part in self.__dict__["part_classes"])
 
     def all_pools(self) -> tuple[Pool, ...]:
         """Return the pools that compute tokens; without [[pools]], a single default pool."""
@@ -398,8 +400,9 @@ class Experiment(with_parts(Section, ""), kw_only=True, dict=True):
 OF_POOLS = tuple(name for name in Pool.__struct_fields__ if name in Experiment.__struct_fields__ and name != "name")
 
 
-def _with_origins(fields: dict[str, Any], others: dict[str, Any]) -> Experiment:
+def _with_origins(fields: dict[str, Any], origins: Any) -> Experiment:
     """Return an experiment that came from another process."""
     made = Experiment(**fields)
-    made.__dict__.update(others)
+    if origins is not None:
+        made.__dict__["origins"] = origins
     return made

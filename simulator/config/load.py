@@ -168,7 +168,8 @@ def plain_as_given(experiment: Experiment) -> dict[str, Any]:
 def changed(experiment: Experiment, **changes: Any) -> Experiment:
     """Return an experiment with other fields, and the sources of the rest."""
     made = replace(experiment, **changes)
-    made.__dict__.update(experiment.__dict__)
+    if experiment.origins is not None:
+        made.__dict__["origins"] = experiment.origins
     return made
 
 

@@ -1,5 +1,6 @@
 """Keys of the experiment file that parts read: `registry.PARTS` names them, and a part is imported if one is given."""
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -29,30 +30,37 @@ def parts_in(tables: Any, missing: object = None) -> list[type]:
 
 def keys_in(tables: Any, missing: object = None) -> list[str]:
     """Return the keys of `registry.PARTS` that are given; parameters as in `parts_in`."""
-    return [key for key, entry in registry.PARTS.items() if _is_given(key, entry.default, tables, missing)]
+    places = [tables, *_values(tables, (("pools", True),), missing, None)]
+    return [key for key, entry in registry.PARTS.items()
+            if any(_is_given(key, entry.default, place, missing) for place in places)]
 
 
-def _is_given(key: str, default: Any, tables: Any, missing: object) -> bool:
+def _is_given(key: str, default: Any, place: Any, missing: object) -> bool:
     """Return whether an experiment, or one of its pools, uses a key of `registry.PARTS`."""
-    key, _, expected = key.partition("=")
+    steps, expected = _path(key)
     return any(value is not missing and (value == expected if expected else value != default)
-               for names in (key.split("."), ["pools[]", *key.split(".")])
-               for value in _values(tables, names, missing, default))
+               for value in _values(place, steps, missing, default))
 
 
-def _values(value: Any, names: list[str], missing: object, default: Any) -> Iterator[Any]:
-    """Yield the value of a key, or of a class that its table chooses; `name[]` : of each table of a list."""
-    if value is missing or not names:
-        yield value
-        return
-    name, is_list = names[0].removesuffix("[]"), names[0].endswith("[]")
-    inner = value.get(name, default) if isinstance(value, Mapping) else getattr(
-        value, name, getattr(getattr(value, "parameters", None), name, default))
-    if not is_list:
-        yield from _values(inner, names[1:], missing, default)
-    elif isinstance(inner, list | tuple):
-        for each in inner:
-            yield from _values(each, names[1:], missing, default)
+@cache
+def _path(key: str) -> tuple[tuple[tuple[str, bool], ...], str]:
+    """Return the steps to a key, (name, whether it is a list) each, and the value that it has to have, or ""."""
+    key, _, expected = key.partition("=")
+    return tuple((name.removesuffix("[]"), name.endswith("[]")) for name in key.split(".")), expected
+
+
+def _values(value: Any, steps: tuple, missing: object, default: Any) -> Iterator[Any]:
+    """Yield the value of a key, or of a class that its table chooses; of each table of a list."""
+    for i, (name, is_list) in enumerate(steps):
+        if value is missing:
+            break
+        value = value.get(name, default) if type(value) is dict or isinstance(value, Mapping) else getattr(
+            value, name, getattr(getattr(value, "parameters", None), name, default))
+        if is_list:
+            for each in value if isinstance(value, list | tuple) else ():
+                yield from _values(each, steps[i + 1:], missing, default)
+            return
+    yield value
 
 
 def completed(pools: Iterable, parts: Iterable) -> tuple:
