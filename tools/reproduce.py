@@ -8,9 +8,9 @@ Keys of published.toml: `title`, `source` (paper, section, table or figure), `ur
 experiment), `small` (overrides of each run in the tests), `[NAME.runs.RUN]` and `[[NAME.numbers]]`. A run has `file`,
 an experiment or a study of this folder, or `command`, words of a command line that prints JSON or writes it to
 `JSON_FILE`; `set`, overrides; `prefill`, lists of number, tokens and cached tokens, and `decode`, lists of number and
-context: the run is one iteration of that batch. `SHARED` is the folder of recorded runs and traces. A number
-has `what`, `published`, `unit`, `tolerance` (relative), `formula`, arithmetic over slots {RUN path}, and `reason`, if
-the figure does not come out.
+context: the run is one iteration of that batch. Paths of both begin in the repository, or with `SHARED`, the folder of
+recorded runs and traces. A number has `what`, `published`, `unit`, `tolerance` (relative), `formula`, arithmetic over
+slots {RUN path}, and `reason`, if the figure does not come out.
 """
 import argparse
 import ast
@@ -54,9 +54,11 @@ to 2024.
 """
 ABSENT = (
     "Andes: its figures are qualities of experience, which no summary of ours has; `configs/andes.toml` has the order.",
-    "Splitwise's clusters: throughput at equal cost and power depends on machines and a search that we lack.",
-    "Vidur's fidelity: errors of our own predictions on real servers are in [accuracy](../accuracy.md). Its search for "
-    "capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
+    "Splitwise's clusters: throughput at equal cost and power depends on machines and a search that we lack; the "
+    "times of its machines are above.",
+    "Vidur's own fidelity: its authors measured an engine of theirs, with host times that its repository lacks. Its "
+    "search for capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
+    "Llumnix with priorities, and DistServe's later figures: no document beside this project has their numbers.",
     "Autoscalers on the traces of Azure and BurstGPT: no published number fixes the policies, and BurstGPT's trace is "
     "not stored beside this project. [Choosing an autoscaler](autoscalers.md) compares them on a day of our own.",
 )
@@ -70,7 +72,7 @@ def figures(file: Path = FOLDER / "published.toml") -> dict[str, dict]:
 def overrides_of(figure: Mapping, run: Mapping, is_small: bool) -> dict[str, Any]:
     """Return the overrides of a run; those of the tests are above the others."""
     small = {**figure.get("small", {}), **run.get("small", {})} if is_small else {}
-    return {**run.get("set", {}), **small}
+    return json.loads(json.dumps({**run.get("set", {}), **small}).replace("SHARED", str(SHARED)))
 
 
 def settings_of(overrides: Mapping[str, Any]) -> list[str]:
@@ -123,7 +125,7 @@ def command_result(words: list[str]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
         quiet = contextlib.redirect_stderr(io.StringIO())
-        with contextlib.redirect_stdout(printed), quiet, contextlib.chdir(HOME):
+        with contextlib.redirect_stdout(printed), quiet:
             cli.main([word.replace("SHARED", str(SHARED)).replace(JSON_FILE, str(file)) for word in words])
         return json.loads(file.read_text(encoding="utf-8") if file.exists() else printed.getvalue())
 
@@ -164,7 +166,8 @@ def _value(node: ast.expr) -> float:
 
 def measured(figure: Mapping, is_small: bool) -> dict[str, float]:
     """Run a figure; return its numbers by their words, to six digits."""
-    results = {name: result_of(run, overrides_of(figure, run, is_small)) for name, run in figure["runs"].items()}
+    with contextlib.chdir(HOME):
+        results = {name: result_of(run, overrides_of(figure, run, is_small)) for name, run in figure["runs"].items()}
     return {number["what"]: float(f"{value_of(number['formula'], results):.6g}") for number in figure["numbers"]}
 
 
