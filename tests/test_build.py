@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = "simulator/answer" + sysconfig.get_config_var("EXT_SUFFIX")
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
+pytestmark = [pytest.mark.slow, pytest.mark.ci,
+              pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the sources")]
 
 
 def lay_out(folder):

@@ -63,8 +63,8 @@ def test_folders_are_copied_to_their_own_names():
 def test_what_the_wheel_is_made_of_is_copied():
     project = PYPROJECT["project"]
     facts = re.search(r"^FACTS = (\(.*?\))", (ROOT / "setup.py").read_text(), re.MULTILINE)[1]
-    needed = {"pyproject.toml", "setup.py", "simulator", "tools/translate.py", project["readme"], *project["license-files"],
-              *json.loads(facts.replace("(", "[").replace(")", "]"))}
+    needed = {"pyproject.toml", "setup.py", "simulator", "tools/translate.py", project["readme"],
+              *project["license-files"], *json.loads(facts.replace("(", "[").replace(")", "]"))}
 
     assert needed == {source.strip("/") for source in copied()}
 

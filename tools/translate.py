@@ -71,13 +71,18 @@ def descend(modules, context=None, read=frozenset()):
 
     The process is of no use afterwards: a module has left its marks in the context.
     """
-    inside, outside = parted(modules, read)
     if len(modules) == 1:
         return compiled(modules[0][1], context)
-    if len(inside) < 2:
-        return all([ended_well(forked(descend, [each], context, read)) for each in modules])
-    is_well = ended_well(forked(enter, inside, context, read))
-    return (descend(outside, context, read) if outside else True) and is_well
+    are_well, others = True, modules
+    while others:
+        inside, outside = parted(others, read)
+        if len(inside) > 1:
+            are_well &= ended_well(forked(enter, inside, context, read))
+        else:
+            inside, outside = others[:1], others[1:]
+            are_well &= ended_well(forked(descend, inside, context, read))
+        others = outside
+    return are_well
 
 
 def enter(modules, context, read):
@@ -117,7 +122,7 @@ def forked(work, *args):
     try:
         gc.disable()            # all that is made is kept until the end, and looking for garbage takes a seventh
         is_done = work(*args)
-    except BaseException:
+    except Exception:
         traceback.print_exc()
     finally:
         os._exit(0 if is_done else 1)

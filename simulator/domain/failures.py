@@ -67,7 +67,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                              "has stopped or lost its link")
         if self.target == "pool" and (self.pool is None or self.which != "any"):
             raise ValueError('target = "pool" takes the name of the pool as pool, and no which')
-        if faults := [f"{key} has an effect only with {setting}: leave it out" for key, setting in self._without_effect()]:
+        faults = [f"{key} has an effect only with {setting}: leave it out" for key, setting in self._without_effect()]
+        if faults:
             raise ValueError("; ".join(faults))
 
     def _without_effect(self):
