@@ -21,6 +21,12 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     law: Annotated[Literal["constant", "normal", "exponential"], Meta(description=(
         "distribution of the duration; a draw of normal below 0 counts as 0"))] = "constant"
 
+    def __post_init__(self):
+        if self.stddev_s and self.law != "normal":
+            raise ValueError('stddev_s has an effect only with law = "normal": leave it out')
+        if self.law != "constant" and not (self.mean_s or self.stddev_s):
+            raise ValueError("law has no effect on a mean of 0 s: give mean_s")
+
     def draw_ns(self, generator: "np.random.Generator") -> int:
         """Draw one duration."""
         if self.law == "normal":

@@ -182,13 +182,21 @@ def test_a_policy_sees_who_left():
 def test_delays_may_be_drawn():
     # The same draws for the same seed; normal ones spread around their mean.
     def starts(seed, law):
-        scaling = settings(loading_delay=Delay(mean_s=0.02, stddev_s=0.004, law=law))
+        spread = {"stddev_s": 0.004} if law == "normal" else {}
+        scaling = settings(loading_delay=Delay(mean_s=0.02, law=law, **spread))
         outcome = serve([(0, 40)], scripted(2), scaling, seed=seed)
         return [outcome.changes(replica)[-1][0] - 10 for replica in (1, 2)]
     assert starts(1, "constant") == [20, 20]
     assert starts(1, "normal") == starts(1, "normal") != starts(2, "normal")
     assert all(4 < delay < 36 for delay in starts(1, "normal"))
     assert len(set(starts(1, "exponential"))) == 2
+
+
+@pytest.mark.parametrize("keys", [
+    {"mean_s": 1.0, "stddev_s": 0.5}, {"mean_s": 1.0, "stddev_s": 0.5, "law": "exponential"}, {"law": "exponential"}])
+def test_delays_with_a_key_that_has_no_effect_are_refused(keys):
+    with pytest.raises(ValueError, match="effect"):
+        Delay(**keys)
 
 
 def test_a_draining_replica_that_fails_is_off_when_its_requests_are_gone():
