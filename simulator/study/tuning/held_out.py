@@ -18,7 +18,8 @@ AS_GIVEN = "the experiment"
 def held_out(question: Question, laboratory: Laboratory, outcome: Findings) -> dict[str, Any] | None:
     """Return the paired comparison for tune.json.
 
-    None: none is asked for, or nothing is feasible. A candidate that is best of many is so partly by luck: its value on the seeds of the search is too good.
+    None: none is asked for, or nothing is feasible. A candidate that is best of many is so partly by luck: its value
+    on the seeds of the search is too good.
 
     Raises
     ------
