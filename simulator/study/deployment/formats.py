@@ -11,6 +11,7 @@ from typing import Any
 
 from simulator.errors import InputErrors, MissingExtra
 from simulator.study.deployment import router_settings
+from simulator.study.deployment.endpoint_picker import endpoint_picker
 from simulator.study.deployment.lowering import Lowered, Server
 
 ROUTER = "llm-d-router"         # the format of a gateway alone
@@ -90,7 +91,7 @@ def dynamo(lowered: Lowered) -> str:
 
 def llm_d_router(lowered: Lowered) -> str:
     """Return the EndpointPickerConfig of llm-d's router."""
-    return _yaml(router_settings.endpoint_picker(lowered.routing, lowered.block_size).written)
+    return _yaml(endpoint_picker(lowered.routing, lowered.queue, lowered.block_size).written)
 
 
 FORMATS: dict[str, Callable[[Lowered], str]] = {
@@ -108,7 +109,7 @@ def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
     if name not in ("dynamo", ROUTER):
         return lowered.left_out
     settings = (router_settings.frontend(lowered.routing) if name == "dynamo"
-                else router_settings.endpoint_picker(lowered.routing, lowered.block_size))
+                else endpoint_picker(lowered.routing, lowered.queue, lowered.block_size))
     left_out = [line for line in lowered.left_out if line.partition(" = ")[0] not in settings.said]
     return (*left_out, *settings.changed)
 

@@ -9,7 +9,7 @@ from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
 from simulator.study.deployment.formats import left_out_of, text_of
 from simulator.study.deployment.lowering import lower, lower_router
-from simulator.study.deployment.router_settings import SCORERS
+from simulator.study.deployment.picker_plugins import SCORERS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -41,6 +41,7 @@ def test_keys_of_scorers_and_pickers_have_the_names_of_the_plugins():
     for scorer in scorers:
         scorer |= {"active-requests": {"idle_threshold": 2}, "load-aware": {"threshold_requests": 7},
                    "token-load": {"threshold_tokens": 9}, "lora-affinity": {"rule": "tiers"},
+                   "header-label": {"label": "tenant"}, "burst-prefix": {"window_s": 0.05},
                    "prefix-affinity": {"length_weight": 0.5, "block_tokens": 32}}.get(scorer["name"], {})
     lowered = router_of("weighted", scorers=scorers, picker="weighted-random")
 
@@ -53,10 +54,17 @@ def test_keys_of_scorers_and_pickers_have_the_names_of_the_plugins():
     assert plugins["active-request-scorer"]["parameters"] == {"idleThreshold": 2}
     assert plugins["load-aware-scorer"]["parameters"] == {"threshold": 7}
     assert plugins["token-load-scorer"]["parameters"] == {"queueThresholdTokens": 9}
-    assert plugins["prefix-cache-scorer"]["parameters"] == {
-        "prefixLengthWeight": 0.5, "prefixMatchInfoProducerName": "approx-prefix-cache-producer"}
-    assert left_out_of(lowered, "llm-d-router") == (
-        "cluster.routing.scorers[].block_tokens = 32: llm-d-router takes 64 at least",)
+    by_producer = {each["parameters"]["prefixMatchInfoProducerName"]: each["parameters"]
+                   for each in plugins.values() if each["type"] == "prefix-cache-scorer"}
+    assert by_producer["approx-prefix-cache-producer"]["prefixLengthWeight"] == 0.5
+    assert "burst-prefix-cache-producer" in by_producer
+    assert plugins["burst-prefix-cache-producer"]["parameters"]["windowDurationMs"] == 50
+    assert plugins["mm-embeddings-cache-scorer"]["parameters"] == {"producerName": "mm-embeddings-cache-producer"}
+    assert plugins["header-label-affinity-scorer"]["parameters"] == {
+        "headerName": "x-tenant", "labelKey": "llm-d.ai/pool", "stampResponseHeader": False}
+    changed = left_out_of(lowered, "llm-d-router")
+    assert "cluster.routing.scorers[].block_tokens = 32: llm-d-router takes 64 at least" in changed
+    assert len(changed) == 5 and any("token-producer" in line for line in changed)
 
 
 def test_each_prefix_score_reads_its_own_record():
@@ -70,12 +78,97 @@ def test_each_prefix_score_reads_its_own_record():
     assert plugins["prefix-cache-scorer-2"] == {"prefixMatchInfoProducerName": "approx-prefix-cache-producer-2"}
 
 
+def test_filters_come_before_scores_and_a_queue_is_flow_control():
+    lowered = router_of("llm_d")
+
+    document = yaml.safe_load(text_of(lowered, "llm-d-router"))
+
+    plugins = {each.get("name", each["type"]): each.get("parameters", {}) for each in document["plugins"]}
+    first, *_, last = document["schedulingProfiles"][0]["plugins"]
+    assert [each.get("weight") for each in document["schedulingProfiles"][0]["plugins"]] == [
+        None, None, 2.0, 2.0, 3.0, None]
+    assert (first, last) == ({"pluginRef": "prefix-cache-affinity-filter"}, {"pluginRef": "max-score-picker"})
+    assert plugins["prefix-cache-affinity-filter"] == {"prefixMatchInfoProducerName": "approx-prefix-cache-producer"}
+    assert plugins["utilization-detector"] == {"headroom": 0.2, "metricsStalenessThreshold": "0.2s"}
+    assert plugins["utilization-detector-2"] == {"metricsStalenessThreshold": "0.2s"}
+    assert document["featureGates"] == ["flowControl"]
+    assert document["flowControl"] == {
+        "defaultRequestTTL": "60s", "noEndpointRequestTTL": "60s", "defaultPriorityBand": {
+            "maxRequests": "5000", "maxBytes": "1E", "fairnessPolicyRef": "global-strict-fairness-policy",
+            "orderingPolicyRef": "edf-ordering-policy"},
+        "saturationDetector": {"pluginRef": "utilization-detector-2"}}
+    assert left_out_of(lowered, "llm-d-router") == ()
+
+
+@pytest.mark.parametrize(("keys", "plugins", "table", "left_out"), [
+    ({"fairness": "las", "las": {"half_life_s": 30.0}, "lowest_ceiling": 0.5, "max_requests": 9, "ttl_s": 1.5},
+     {"program-aware-fairness": {"lasHalfLifeSeconds": 30.0},
+      "priority-holdback-policy": {"domain": "rank", "minCeiling": 0.5}},
+     {"maxRequests": "9", "defaultRequestTTL": "1.5s", "usageLimitPolicyPluginRef": "priority-holdback-policy"}, []),
+    ({"limits": {"policy": "holdback", "least_ceiling": 0.4, "spacing": "value"}, "in_flight_eviction": True,
+      "saturation": {"detector": "concurrency", "mode": "hybrid", "max_tokens": 500}},
+     {"priority-holdback-policy": {"domain": "value", "minCeiling": 0.4, "maxCeiling": 1.0},
+      "concurrency-detector": {"concurrencyMode": "hybrid", "maxTokenConcurrency": 500}},
+     {"enableEviction": True, "saturationDetector": {"pluginRef": "concurrency-detector"}, "defaultRequestTTL": "0s"},
+     []),
+    ({"limits": {"policy": "reflective"}, "order": "slo_deadline", "fairness": "round_robin"},
+     {"soft-reflective-ceiling-policy": {}, "round-robin-fairness-policy": {}, "slo-deadline-ordering-policy": {}}, {},
+     []),
+    ({"order": "fifo", "dispatch": "departures"}, {"fcfs-ordering-policy": {}}, {},
+     ['cluster.gateway_queue.order = "fifo"', 'cluster.gateway_queue.dispatch = "departures"']),
+])
+def test_keys_of_the_queue_have_the_names_of_flow_control(keys, plugins, table, left_out):
+    overrides = {"cluster.gateway_queue": keys, "cluster.routing.snapshot_refresh_interval_s": 0.0}
+    lowered = lower_router(load_experiment(CONFIGS / "weighted.toml", overrides))
+
+    document = yaml.safe_load(text_of(lowered, "llm-d-router"))
+
+    found = {each.get("name", each["type"]): each.get("parameters", {}) for each in document["plugins"]}
+    assert {name: found[name] for name in plugins} == plugins
+    assert {key: document["flowControl"].get(key) for key in table} == table
+    assert [line for line in left_out_of(lowered, "llm-d-router") if line.startswith("cluster.gateway_")] == left_out
+
+
+@pytest.mark.parametrize(("keys", "fault"), [
+    ({"fairness": "las", "las": {"output_weight": 3.0}}, r"las\.output_weight: .*found 3\.0"),
+    ({"saturation": {"detector": "never"}}, r'saturation\.detector: .*found "never"'),
+    ({"saturation": {"queue_depth_threshold": 2.5}}, r"queue_depth_threshold: .*expected a whole number, found 2\.5"),
+])
+def test_a_queue_that_is_another_there_is_not_written(keys, fault):
+    with pytest.raises(InputErrors, match=fault):
+        text_of(lower_router(load_experiment(CONFIGS / "weighted.toml", {"cluster.gateway_queue": keys})),
+                "llm-d-router")
+
+
+@pytest.mark.parametrize(("own", "kind", "parameters"), [
+    ({"name": "utilization", "max_kv_usage": 0.9, "max_active_requests": 3, "fallback_on_empty": True},
+     "utilization-filter", {"fallbackOnEmpty": True, "conditions": [
+         {"metric": "active-requests", "maxValue": 3}, {"metric": "kv-cache-utilization", "maxValue": 0.9}]}),
+    ({"name": "session-affinity", "ttl_s": 60.0}, "session-affinity-filter",
+     {"strategy": "session_id", "sessionIdConfig": {"evictionTtlSeconds": 60.0}}),
+    ({"name": "session-affinity", "ttl_s": 0.0}, "session-affinity-filter", {}),
+    ({"name": "concurrency-detector", "mode": "tokens", "headroom": 0.5}, "concurrency-detector",
+     {"concurrencyMode": "tokens", "headroom": 0.5}),
+    ({"name": "prefix-affinity", "explore_share": 0.01, "capacity_blocks": 7}, "prefix-cache-affinity-filter",
+     {"explorationProbability": 0.01, "prefixMatchInfoProducerName": "approx-prefix-cache-producer-2"}),
+])
+def test_each_filter_has_the_parameters_of_its_plugin(own, kind, parameters):
+    filters = [{"name": "prefix-affinity"}] if own["name"] == "prefix-affinity" else []
+    document = yaml.safe_load(text_of(router_of("weighted", filters=[*filters, own]), "llm-d-router"))
+
+    found = [each.get("parameters", {}) for each in document["plugins"] if each["type"] == kind]
+    assert found[-1] == parameters
+
+
 @pytest.mark.parametrize(("name", "keys", "fault"), [
     ("stale_signals", {}, r'cluster\.routing\.policy: .*expected "weighted", found "least_loaded"'),
     ("weighted", {"scorers": [{"name": "vllm-dp", "weight": 1.0}]}, r'scorers\[0\]\.name: .*found "vllm-dp"'),
     ("weighted", {"scorers": [{"name": "queue-depth", "weight": 1.0, "load": "effective"}]},
      r'scorers\[0\]\.load: --as llm-d-router: expected "waiting", found "effective"'),
-    ("llm_d", {}, r"cluster\.routing\.filters: .*found prefix-affinity, utilization-detector"),
+    ("weighted", {"filters": [{"name": "endpoint-attribute", "attribute": "waiting", "threshold": 3.0}]},
+     r'filters\[0\]\.name: .*found "endpoint-attribute"'),
+    ("weighted", {"scorers": [{"name": "burst-prefix", "weight": 1.0, "balance_by": "tokens"}]},
+     r'scorers\[0\]\.balance_by: --as llm-d-router: expected "requests", found "tokens"'),
 ])
 def test_a_part_of_a_policy_is_not_written(name, keys, fault):
     with pytest.raises(InputErrors, match=fault):
