@@ -1,4 +1,4 @@
-"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `llm-d-router`, `dynamo`.
+"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `llm-d-router`, `dynamo`, `hpa`, `keda`.
 
 Keys that no server has are comments in front. Sources: docker/compose specification (GPU reservations);
 llm-d-incubation/llm-d-modelservice@024c0f2d, charts/llm-d-modelservice/values.yaml; ai-dynamo/dynamo@0044eb90,
@@ -9,10 +9,13 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra
 from simulator.study.deployment import router_settings
 from simulator.study.deployment.endpoint_picker import endpoint_picker
-from simulator.study.deployment.lowering import Lowered, Server
+from simulator.study.deployment.lowering import Lowered, Server, lower, lower_router, lower_scaling
+from simulator.study.deployment.router_settings import Settings
+from simulator.study.deployment.scaling_manifests import HPA, KEDA, manifests
 
 ROUTER = "llm-d-router"         # the format of a gateway alone
 GB = 10**9
@@ -91,11 +94,34 @@ def dynamo(lowered: Lowered) -> str:
 
 def llm_d_router(lowered: Lowered) -> str:
     """Return the EndpointPickerConfig of llm-d's router."""
-    return _yaml(endpoint_picker(lowered.routing, lowered.queue, lowered.block_size).written)
+    return _yaml(_settings_of(lowered, ROUTER).written)
+
+
+def hpa(lowered: Lowered) -> str:
+    """Return a HorizontalPodAutoscaler for each pool."""
+    return _documents(_settings_of(lowered, HPA).written)
+
+
+def keda(lowered: Lowered) -> str:
+    """Return a ScaledObject for each pool."""
+    return _documents(_settings_of(lowered, KEDA).written)
 
 
 FORMATS: dict[str, Callable[[Lowered], str]] = {
-    "vllm": vllm, "compose": compose, "llm-d": llm_d, ROUTER: llm_d_router, "dynamo": dynamo}
+    "vllm": vllm, "compose": compose, "llm-d": llm_d, ROUTER: llm_d_router, "dynamo": dynamo, HPA: hpa, KEDA: keda}
+LOWERED: dict[str, Callable[[Experiment], Lowered]] = {     # formats without servers
+    ROUTER: lower_router, HPA: lower_scaling, KEDA: lower_scaling}
+
+
+def lowered_for(experiment: Experiment, name: str) -> Lowered:
+    """Return the part of an experiment that a format describes.
+
+    Raises
+    ------
+    InputErrors
+        Its servers cannot be written.
+    """
+    return LOWERED.get(name, lower)(experiment)
 
 
 def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
@@ -106,12 +132,19 @@ def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
     InputErrors
         The format cannot describe such a router.
     """
-    if name not in ("dynamo", ROUTER):
+    if (settings := _settings_of(lowered, name)) is None:
         return lowered.left_out
-    settings = (router_settings.frontend(lowered.routing) if name == "dynamo"
-                else endpoint_picker(lowered.routing, lowered.queue, lowered.block_size))
     left_out = [line for line in lowered.left_out if line.partition(" = ")[0] not in settings.said]
     return (*left_out, *settings.changed)
+
+
+def _settings_of(lowered: Lowered, name: str) -> Settings | None:
+    """Return the router or the autoscaler in the words of a format; None: it holds neither."""
+    if name == "dynamo":
+        return router_settings.frontend(lowered.routing)
+    if name == ROUTER:
+        return endpoint_picker(lowered.routing, lowered.queue, lowered.block_size)
+    return manifests(lowered.autoscaling, lowered.pools, name) if name in (HPA, KEDA) else None
 
 
 def text_of(lowered: Lowered, name: str) -> str:
@@ -186,6 +219,10 @@ def _title(server: Server) -> str:
 def _label(name: str) -> str:
     """Return a name as Kubernetes and Compose take it."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
+
+
+def _documents(documents: list[dict[str, Any]]) -> str:
+    return "---\n".join(map(_yaml, documents))
 
 
 def _yaml(document: dict[str, Any]) -> str:
