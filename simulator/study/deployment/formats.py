@@ -11,13 +11,14 @@ from typing import Any
 
 from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra
-from simulator.study.deployment import router_settings
+from simulator.study.deployment import dynamo_settings, router_settings
 from simulator.study.deployment.endpoint_picker import endpoint_picker
 from simulator.study.deployment.lowering import Lowered, Server, lower, lower_router, lower_scaling
 from simulator.study.deployment.router_settings import Settings
 from simulator.study.deployment.scaling_manifests import HPA, KEDA, manifests
 
 ROUTER = "llm-d-router"         # the format of a gateway alone
+POLICY_FOLDER, POLICY = "/etc/dynamo", "policy.yaml"        # of Dynamo's router
 GB = 10**9
 PORT = 8000
 TARGET_PORT = 8200              # where vLLM listens behind llm-d's proxy
@@ -83,13 +84,25 @@ def dynamo(lowered: Lowered) -> str:
     decode, prefill = _by_role(lowered, "dynamo")
     frontend = {"componentType": "frontend", "replicas": 1,
                 "extraPodSpec": {"mainContainer": {"image": _runtime(decode)}}}
-    if variables := router_settings.frontend(lowered.routing).written:
+    written, documents = _settings_of(lowered, "dynamo").written, []
+    variables = written["envs"]
+    if written["policy"] is not None:
+        name = f"{_label(lowered.name)}-router-policy"
+        documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                          "data": {POLICY: _yaml(written["policy"])}})
+        variables.append({"name": "DYN_ROUTER_POLICY_CONFIG", "value": f"{POLICY_FOLDER}/{POLICY}"})
+        frontend["extraPodSpec"]["mainContainer"]["volumeMounts"] = [{"name": "policy", "mountPath": POLICY_FOLDER}]
+        frontend["extraPodSpec"]["volumes"] = [{"name": "policy", "configMap": {"name": name}}]
+    if variables:
         frontend["envs"] = variables
     services = {"Frontend": frontend, "VllmDecodeWorker": _worker(decode, prefill is not None)}
     if prefill is not None:
         services["VllmPrefillWorker"] = _worker(prefill, True)
-    return _yaml({"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
-                  "metadata": {"name": _label(lowered.name)}, "spec": {"services": services}})
+    if written["planner"] is not None:
+        services["Planner"] = _planner(written["planner"], decode, prefill)
+    graph = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
+             "metadata": {"name": _label(lowered.name)}, "spec": {"services": services}}
+    return _documents([*documents, graph])
 
 
 def llm_d_router(lowered: Lowered) -> str:
@@ -141,10 +154,31 @@ def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
 def _settings_of(lowered: Lowered, name: str) -> Settings | None:
     """Return the router or the autoscaler in the words of a format; None: it holds neither."""
     if name == "dynamo":
-        return router_settings.frontend(lowered.routing)
+        return _dynamo_settings(lowered)
     if name == ROUTER:
         return endpoint_picker(lowered.routing, lowered.queue, lowered.block_size)
     return manifests(lowered.autoscaling, lowered.pools, name) if name in (HPA, KEDA) else None
+
+
+def _dynamo_settings(lowered: Lowered) -> Settings:
+    """Return variables of the frontend, the policy file and the PlannerConfig; None: the last two are not needed."""
+    routing, changed = lowered.routing, []
+    queue = routing.queue if routing.policy == "dynamo" else None
+    has_file = dynamo_settings.needs_file(queue)
+    if has_file and (why := dynamo_settings.why_no_file(queue)):
+        has_file, changed = False, [f"{router_settings.PLACE}queue: {why}"]
+    front = router_settings.frontend(routing, has_file)
+    said = set(front.said)
+    if has_file:
+        keys = ("threshold", "threshold_tokens", "busy_ratio", "order", "classes")
+        said |= {f"{router_settings.PLACE}queue.{key}" for key in keys}
+    written = {"envs": front.written, "policy": dynamo_settings.policy_file(queue) if has_file else None,
+               "planner": None}
+    if dynamo_settings.has_planner(lowered.autoscaling):
+        planner = dynamo_settings.planner(lowered.autoscaling, {pool.role for pool in lowered.pools})
+        written["planner"], said = planner.written, said | planner.said
+        changed += planner.changed
+    return Settings(written, frozenset(said), tuple(changed))
 
 
 def text_of(lowered: Lowered, name: str) -> str:
@@ -203,6 +237,14 @@ def _worker(server: Server, is_split: bool) -> dict[str, Any]:
     if nodes > 1:
         worker["multinode"] = {"nodeCount": nodes}
     return worker
+
+
+def _planner(config: dict[str, Any], decode: Server, prefill: Server | None) -> dict[str, Any]:
+    config = config | {"decode_engine_num_gpu": decode.gpus}
+    config |= {"prefill_engine_num_gpu": prefill.gpus} if prefill is not None else {}
+    return {"componentType": "planner", "replicas": 1, "extraPodSpec": {"mainContainer": {
+        "image": "nvcr.io/nvidia/ai-dynamo/dynamo-planner:${VERSION}", "command": ["python3", "-m", "dynamo.planner"],
+        "args": ["--config", json.dumps(config)]}}}
 
 
 def _runtime(server: Server) -> str:

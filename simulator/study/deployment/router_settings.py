@@ -33,15 +33,18 @@ class Settings(NamedTuple):
     changed: tuple[str, ...] = ()
 
 
-def frontend(routing: Routing) -> Settings:
-    """Return the variables of Dynamo's frontend, [] for routers that it does not have."""
+def frontend(routing: Routing, has_file: bool = False) -> Settings:
+    """Return the variables of Dynamo's frontend, [] for routers that it does not have.
+
+    has_file : whether a policy file says the queue.
+    """
     if routing.policy not in MODES:
         return Settings([], frozenset())
     found, said = [("DYN_ROUTER_MODE", MODES[routing.policy])], {f"{PLACE}policy"}
     given = dict(given_values(routing, PLACE))
     for key, variable in VARIABLES.items():
         value = given.get(f"{PLACE}{key}")
-        if value is None or (key.startswith("queue.") and (routing.queue.classes or value == "lcfs")):
+        if value is None or (key.startswith("queue.") and (has_file or routing.queue.classes or value == "lcfs")):
             continue
         found.append((variable, _word(value != "approximate" if key == "overlap" else value)))
         said.add(f"{PLACE}{key}")

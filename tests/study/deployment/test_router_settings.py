@@ -1,4 +1,5 @@
 """The router that was simulated, in the words of llm-d-router and of Dynamo."""
+import json
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,11 @@ import yaml
 from simulator import cli
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
+from simulator.study.deployment.dynamo_settings import THRESHOLDS
 from simulator.study.deployment.formats import left_out_of, text_of
 from simulator.study.deployment.lowering import lower, lower_router
 from simulator.study.deployment.picker_plugins import SCORERS
+from support.goldens import GOLDENS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -177,7 +180,7 @@ def test_a_part_of_a_policy_is_not_written(name, keys, fault):
 
 def test_the_frontend_of_dynamo_has_the_keys_of_its_router():
     keys = {"policy": "dynamo", "temperature": 0.5, "overlap": "approximate", "prefill_weight": 2.0,
-            "track_prefill_tokens": False, "queue": {"threshold": 0.5, "order": "wspt", "busy_ratio": 0.5}}
+            "track_prefill_tokens": False, "queue": {"threshold": 0.5, "order": "wspt"}}
     overrides = {f"cluster.routing.{key}": value for key, value in keys.items()}
     lowered = lower(load_experiment(CONFIGS / "weighted.toml", overrides))
 
@@ -186,19 +189,102 @@ def test_the_frontend_of_dynamo_has_the_keys_of_its_router():
     assert {each["name"].removeprefix("DYN_ROUTER_"): each["value"] for each in front["envs"]} == {
         "MODE": "kv", "PREFILL_LOAD_SCALE": "2.0", "TEMPERATURE": "0.5", "TRACK_PREFILL_TOKENS": "false",
         "USE_KV_EVENTS": "false", "QUEUE_THRESHOLD": "0.5", "QUEUE_POLICY": "wspt"}
-    left_out = [line for line in left_out_of(lowered, "dynamo") if line.startswith("cluster.")]
-    assert left_out == ["cluster.routing.queue.busy_ratio = 0.5"]
+    assert [line for line in left_out_of(lowered, "dynamo") if line.startswith("cluster.")] == []
 
 
-def test_queues_by_class_are_left_out_as_a_whole():
-    queue = {"classes": [{"threshold": 0.5, "order": "wspt"}], "threshold": 0.25}
+def dynamo_of(queue):
     overrides = {"cluster.routing.policy": "dynamo", "cluster.routing.queue": queue}
-    lowered = lower(load_experiment(CONFIGS / "weighted.toml", overrides))
+    return lower(load_experiment(CONFIGS / "weighted.toml", overrides))
+
+
+def test_the_policy_file_has_the_queues_by_class():
+    queue = {"threshold": 0.25, "busy_ratio": 0.95, "classes": [
+        {"order": "wspt", "quantum": 64}, {"min_tokens": 4096, "threshold_tokens": 100, "max_requests": 7},
+        {"slo_class": "batch", "max_prompt_tokens": 9000},
+        {"slo_class": "batch", "min_tokens": 4096, "threshold": 0.5}]}
+    lowered = dynamo_of(queue)
+
+    config_map, graph = yaml.safe_load_all(text_of(lowered, "dynamo"))
+
+    front = graph["spec"]["services"]["Frontend"]
+    assert {"name": "DYN_ROUTER_POLICY_CONFIG", "value": "/etc/dynamo/policy.yaml"} in front["envs"]
+    assert [each["name"] for each in front["envs"]] == ["DYN_ROUTER_MODE", "DYN_ROUTER_POLICY_CONFIG"]
+    assert front["extraPodSpec"]["volumes"][0]["configMap"]["name"] == config_map["metadata"]["name"]
+    policy = yaml.safe_load(config_map["data"]["policy.yaml"])
+    assert policy["default_policy_family"] == "default"
+    assert policy["uncached_isl_buckets"] == [{"min_tokens": 0, "bucket": "from_0"},
+                                              {"min_tokens": 4096, "bucket": "from_4096"}]
+    classes = {each.pop("name"): each for each in policy["policy_classes"]}
+    assert classes["default-from_0"] == {
+        "policy_family": "default", "cache_bucket": "from_0", "queue_policy": "wspt", "quantum": 64,
+        "prefill_busy_threshold_frac": 0.25, "busy_worker_ratio": 0.95}
+    assert classes["default-from_4096"] == {
+        "policy_family": "default", "cache_bucket": "from_4096", "queue_policy": "fcfs", "quantum": 8192,
+        "prefill_busy_threshold": 100, "prefill_busy_threshold_frac": 0.25, "busy_worker_ratio": 0.95,
+        "request_queue_limit_per_worker": 7}
+    assert classes["batch-from_0"]["raw_isl_token_queue_limit_per_worker"] == 9000
+    assert classes["batch-from_4096"]["prefill_busy_threshold_frac"] == 0.5 and len(classes) == 4
+    assert not any(line.startswith("cluster.routing.queue") for line in left_out_of(lowered, "dynamo"))
+
+
+@pytest.mark.parametrize(("queue", "why"), [
+    ({"threshold": 0.5, "classes": [{}, {"slo_class": "batch"}, {"slo_class": "batch", "min_tokens": 9}]},
+     "the file has one list of min_tokens for all classes"),
+    ({"threshold": 0.5, "classes": [{"order": "lcfs"}]}, "the file has no order lcfs"),
+    ({"threshold": 0.5, "classes": [{}, {"slo_class": "my batch"}]}, "names of classes are of letters, digits"),
+])
+def test_queues_that_the_policy_file_cannot_say_are_left_out_as_a_whole(queue, why):
+    lowered = dynamo_of(queue)
 
     front = yaml.safe_load(text_of(lowered, "dynamo"))["spec"]["services"]["Frontend"]
 
+    left_out = left_out_of(lowered, "dynamo")
     assert front["envs"] == [{"name": "DYN_ROUTER_MODE", "value": "kv"}]
-    assert any(line.startswith("cluster.routing.queue.threshold = ") for line in left_out_of(lowered, "dynamo"))
+    assert any(line.startswith("cluster.routing.queue.threshold = ") for line in left_out)
+    assert any(line.startswith(f"cluster.routing.queue: {why}") for line in left_out)
+
+
+def test_dynamos_planner_has_the_keys_of_ours():
+    pools = [{"name": role, "role": role, "replicas": 1, "max_replicas": 4} for role in ("prefill", "decode")]
+    split = {"pools": pools, "kv_transfer": {"protocol": "nixl"}, "topology.replicas": 1}
+    base = {"policy": "dynamo_planner", "interval_s": 5.0}
+    load = {**base, "target": "load", "scale_up_queue_tokens": 4000, "scale_down_queue_tokens": 500,
+            "scale_up_kv_frac": 0.8, "scale_down_kv_frac": 0.3, "min_endpoint": 2, "max_gpus": 16}
+    points = {"prefill_profile": [{"prompt_tokens": 256, "ttft_ms": 10.0, "tokens_per_s": 40000.0}],
+              "decode_profile": [{"concurrency": 8, "context_tokens": 250, "itl_ms": 6.0, "tokens_per_s": 1300.0}]}
+    sla = {**base, **points, "target": "sla", "loop": "both", "ttft_ms": 200.0, "sensitivity": "aggressive",
+           "forecast": "kalman", "kalman": {"min_points": 2}, "scales": "decode", "throughput_interval_s": 60.0}
+
+    def config_of(autoscaling):
+        lowered = lower(load_experiment(CONFIGS / "quickstart.toml", split | {"autoscaling": autoscaling}))
+        planner = yaml.safe_load(text_of(lowered, "dynamo"))["spec"]["services"]["Planner"]
+        flag, config = planner["extraPodSpec"]["mainContainer"]["args"]
+        assert flag == "--config" and planner["componentType"] == "planner"
+        assert not any(line.startswith("autoscaling.") and " = " in line for line in left_out_of(lowered, "dynamo"))
+        return json.loads(config)
+
+    assert config_of(load) == {
+        "mode": "disagg", "backend": "vllm", "optimization_target": "load", "pre_deployment_sweeping_mode": "none",
+        "enable_throughput_scaling": False, "enable_load_scaling": True, "min_endpoint": 2, "max_gpu_budget": 16,
+        "min_gpu_budget": -1, "throughput_adjustment_interval_seconds": 180, "load_adjustment_interval_seconds": 5,
+        "prefill_scale_up_queue_tokens": 4000, "prefill_scale_down_queue_tokens": 500, "decode_scale_up_kv_rate": 80.0,
+        "decode_scale_down_kv_rate": 30.0, "decode_engine_num_gpu": 1, "prefill_engine_num_gpu": 1}
+    assert config_of(sla).items() >= {
+        "mode": "decode", "optimization_target": "sla", "enable_throughput_scaling": True, "enable_load_scaling": True,
+        "ttft_ms": 200.0, "itl_ms": 50.0, "load_scaling_down_sensitivity": 70, "load_min_observations": 3,
+        "load_predictor": "kalman", "kalman_min_points": 2, "kalman_q_level": 1.0, "kalman_r": 10.0,
+        "throughput_adjustment_interval_seconds": 60, "max_throughput_scaling_replicas": 8}.items()
+
+
+def test_names_of_the_planners_config_are_those_that_were_recorded():
+    path = GOLDENS / "cluster_2026/dynamo_planner_ticks.jsonl"
+    if not path.exists():
+        pytest.skip("needs ../shared/goldens/cluster_2026")
+    recorded = {key for line in path.read_text().splitlines() for key in json.loads(line)["config"]}
+    ours = {theirs for theirs, _ in THRESHOLDS.values()} | {
+        "mode", "optimization_target", "max_gpu_budget", "min_gpu_budget", "min_endpoint", "enable_throughput_scaling",
+        "enable_load_scaling", "max_throughput_scaling_replicas"}
+    assert recorded == ours
 
 
 def test_a_router_is_exported_without_servers(capsys):
