@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from simulator import registry
 from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.router_queue import QueueClass, RouterQueueParameters
 from simulator.errors import InputErrors, KeyFault
-from simulator.scaling.dynamo.parameters import SENSITIVITIES, DynamoPlannerParameters
-from simulator.scaling.dynamo.planner import DynamoPlanner
 from simulator.study.deployment.router_settings import Settings
 
 PLACE = "autoscaling."
@@ -27,12 +26,13 @@ THRESHOLDS = {"scale_up_queue_tokens": ("prefill_scale_up_queue_tokens", 1),
 KALMAN = {"level_variance": "kalman_q_level", "trend_variance": "kalman_q_trend", "noise_variance": "kalman_r",
           "min_points": "kalman_min_points"}
 SAID = ("policy", "interval_s", "target", "preset", "loop", "throughput_interval_s", "load_interval_s", "scales",
-        "ttft_ms", "itl_ms", "sensitivity", *THRESHOLDS, "max_change", "min_endpoint", "min_gpus", "max_gpus", "forecast",
-        "forecast_log1p", *(f"kalman.{key}" for key in KALMAN), "prophet_window", "prefill_profile", "decode_profile")
+        "ttft_ms", "itl_ms", "sensitivity", *THRESHOLDS, "max_change", "min_endpoint", "min_gpus", "max_gpus",
+        "forecast", "forecast_log1p", *(f"kalman.{key}" for key in KALMAN), "prophet_window", "prefill_profile",
+        "decode_profile")
 
 
 def needs_file(queue: RouterQueueParameters | None) -> bool:
-    """Return whether a queue has keys that the frontend's variables do not say, but the file does."""
+    """Return whether a queue has keys that only the policy file has."""
     if queue is None:
         return False
     return bool(queue.classes) or queue.threshold_tokens is not None or queue.busy_ratio != 1
@@ -79,8 +79,8 @@ def planner(autoscaling: Autoscaling, roles: set[str]) -> Settings:
     InputErrors
         Intervals of fractions of seconds.
     """
-    keys: DynamoPlannerParameters = autoscaling.parameters
-    plan, interval_s = keys.plan, autoscaling.interval_s or DynamoPlanner.interval_s
+    keys = autoscaling.parameters
+    plan, interval_s = keys.plan, autoscaling.interval_s or registry.load("autoscaler", autoscaling.policy).interval_s
     load_s = plan.load_interval_s or interval_s
     if faults := [KeyFault(f"{PLACE}{key}: --as dynamo: expected whole seconds, found {value:g}") for key, value in (
             ("throughput_interval_s", plan.throughput_interval_s), ("load_interval_s", load_s)) if value != int(value)]:
@@ -100,9 +100,9 @@ def planner(autoscaling: Autoscaling, roles: set[str]) -> Settings:
     return Settings(found, frozenset(f"{PLACE}{key}" for key in SAID), changed)
 
 
-def _of_target(keys: DynamoPlannerParameters) -> Iterator[tuple[str, Any]]:
+def _of_target(keys: Any) -> Iterator[tuple[str, Any]]:
     if keys.target == "sla":
-        share, least = SENSITIVITIES[keys.sensitivity or "default"]
+        share, least = keys.caution
         yield "ttft_ms", keys.ttft_ms or 500.0
         yield "itl_ms", keys.itl_ms or 50.0
         yield "load_scaling_down_sensitivity", round(100 * share)
@@ -112,7 +112,7 @@ def _of_target(keys: DynamoPlannerParameters) -> Iterator[tuple[str, Any]]:
             yield theirs, round(factor * value, 9) if factor > 1 else value
 
 
-def _of_forecast(keys: DynamoPlannerParameters) -> Iterator[tuple[str, Any]]:
+def _of_forecast(keys: Any) -> Iterator[tuple[str, Any]]:
     yield "max_throughput_scaling_replicas", keys.max_change or 8
     yield "load_predictor", keys.forecasts.kind
     if keys.forecast_log1p:

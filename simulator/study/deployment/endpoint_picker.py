@@ -19,7 +19,9 @@ REPORTS_S = 0.05                # between two scrapes of a replica, its default
 
 
 def endpoint_picker(routing: Routing, queue: GatewayQueueParameters | None, block_size: int | None) -> Settings:
-    """Return llm-d-router's EndpointPickerConfig of the router `weighted`, with its filters and queue.
+    """Return llm-d-router's EndpointPickerConfig of the router `weighted`.
+
+    Its filters and the queue are in it.
 
     queue : at the gateway; None: requests are routed at once. block_size : of the replicas, in tokens; None: not known.
 

@@ -58,7 +58,7 @@ FIXED = {"queue-depth": ("load", "waiting"), "lora-affinity": ("rule", "tiers"),
 class Plugin(NamedTuple):
     """A plugin of llm-d-router.
 
-    kind : its type. producer : the plugin whose records it reads, without a name; None: none of its own.
+    kind : its type. producer : the plugin of the records that it reads, without a name; None: none of its own.
     changed : "key = value: why", below the scorer or filter.
     """
 

@@ -8,10 +8,10 @@ prometheus. Names of metrics: vLLM's, and llm-d-router's for the requests that w
 from collections.abc import Iterator
 from typing import Any
 
+from simulator import registry
 from simulator.config.experiment import Pool
 from simulator.domain.autoscaling import Autoscaling, Rate, Rates
 from simulator.errors import InputErrors, KeyFault
-from simulator.scaling.hpa import Hpa, Target
 from simulator.study.deployment.router_settings import Settings
 
 PLACE = "autoscaling."
@@ -54,9 +54,10 @@ def manifests(autoscaling: Autoscaling | None, pools: tuple[Pool, ...], name: st
 
 def behaviour(autoscaling: Autoscaling) -> dict[str, Any]:
     """Return the behaviour of both directions: windows, rates, tolerance."""
-    rates: Rates = autoscaling.rates or Hpa.rates
+    policy = registry.load("autoscaler", "hpa")
+    rates: Rates = autoscaling.rates or policy.rates
     windows = [default if (given := getattr(autoscaling, key)) is None else given
-               for key, default in zip(WINDOWS, Hpa.windows_s, strict=True)]
+               for key, default in zip(WINDOWS, policy.windows_s, strict=True)]
     tolerance = autoscaling.parameters.tolerance
     more = {} if tolerance == TOLERANCE else {"tolerance": f"{tolerance:g}"}
     return {way: {"stabilizationWindowSeconds": int(window), "selectPolicy": SELECT[select],
@@ -66,8 +67,8 @@ def behaviour(autoscaling: Autoscaling) -> dict[str, Any]:
                 ("scaleDown", windows[1], rates.select_down or rates.select, rates.down))}
 
 
-def query_of(target: Target, autoscaling: Autoscaling) -> str:
-    """Return the PromQL of a metric: the mean over replicas with `value`, else their sum."""
+def query_of(target: Any, autoscaling: Autoscaling) -> str:
+    """Return the PromQL of a metric: with `value` a mean, else a sum of replicas."""
     if target.metric == "ttft":
         return _ttft(target, autoscaling)
     if target.metric == "queued":
@@ -89,7 +90,7 @@ def _hpa(autoscaling: Autoscaling, pool: Pool) -> dict[str, Any]:
                      "behavior": behaviour(autoscaling)}}
 
 
-def _metric(target: Target) -> dict[str, Any]:
+def _metric(target: Any) -> dict[str, Any]:
     if target.metric in OF_PODS and target.value is not None:
         return {"type": "Pods", "pods": {"metric": {"name": metric_name(target)}, "target": {
             "type": "AverageValue", "averageValue": f"{target.value:g}"}}}
@@ -99,7 +100,7 @@ def _metric(target: Target) -> dict[str, Any]:
         "type": kind, key: f"{value:g}"}}}
 
 
-def metric_name(target: Target) -> str:
+def metric_name(target: Any) -> str:
     """Return the name under which an adapter serves a metric."""
     if target.metric == "ttft":
         return f"ttft_seconds_{'mean' if target.quantile is None else f'p{100 * target.quantile:g}'}"
@@ -144,7 +145,7 @@ def _ranged(metric: str, autoscaling: Autoscaling) -> str:
     return f"{'avg' if metrics.aggregate == 'mean' else 'max'}_over_time({metric}[{_range(autoscaling)}])"
 
 
-def _ttft(target: Target, autoscaling: Autoscaling) -> str:
+def _ttft(target: Any, autoscaling: Autoscaling) -> str:
     window = _range(autoscaling)
     if target.quantile is None:
         return f"sum(rate({TTFT}_sum[{window}])) / sum(rate({TTFT}_count[{window}]))"
@@ -157,7 +158,7 @@ def _range(autoscaling: Autoscaling) -> str:
 
 
 def _notes(autoscaling: Autoscaling, name: str) -> Iterator[str]:
-    """Yield what is to be done, or differs, "key = value: why"."""
+    """Yield differences, and tasks of the operator, "key = value: why"."""
     targets = autoscaling.parameters.targets
     if name == HPA:
         for target in targets:
@@ -165,8 +166,8 @@ def _notes(autoscaling: Autoscaling, name: str) -> Iterator[str]:
                      query_of(target, autoscaling))
             yield f"{PLACE}targets = {target.metric}: an adapter serves {metric_name(target)} as {query}"
     if any(target.metric in ("in_flight", "requests") for target in targets):
-        yield (f"{PLACE}targets = in_flight, requests: the replicas' waiting and running requests stand for those in "
-               "flight by the gateway's account")
+        yield (f"{PLACE}targets = in_flight, requests: waiting and running requests of replicas are taken for those "
+               "in flight by the gateway's account")
     if autoscaling.zero is not None and any(target.metric != "requests" for target in targets):
         yield f"{PLACE}zero.activation = {autoscaling.zero.activation}: KEDA compares it with each trigger's own metric"
 
@@ -188,7 +189,7 @@ def _faults(autoscaling: Autoscaling | None, pools: tuple[Pool, ...], name: str)
     if name == HPA and autoscaling.min_replicas == 0:
         yield ".min_replicas: --as hpa: expected at least 1, found 0"
     seconds = {key: getattr(autoscaling, key) for key in WINDOWS}
-    rates = autoscaling.rates or Hpa.rates
+    rates = autoscaling.rates or Rates()
     seconds |= {f"rates.{way}[{number}].period_s": rate.period_s for way, bounds in (("up", rates.up), (
         "down", rates.down)) for number, rate in enumerate(bounds)}
     if (zero := autoscaling.zero) is not None:

@@ -24,11 +24,15 @@ def is_ordered(axis: Axis) -> bool:
     return list(values) in (sorted(values), sorted(values, reverse=True))
 
 
+def is_sampled(study: Study) -> bool:
+    """Return whether a sampler chooses the candidates, by the study's keys."""
+    return study.settings.search == OPTUNA or (study.settings.search == AUTO and study.has_ranges)
+
+
 def faults_of_sampling(study: Study, place: str) -> Iterator[str]:
     """Yield the faults of a sampler's keys, and of held_out."""
-    given = study.settings
-    is_sampled = given.search == OPTUNA or (given.search == AUTO and study.has_ranges)
-    if not is_sampled:
+    given, has_sampler = study.settings, is_sampled(study)
+    if not has_sampler:
         for key, idle in OF_SAMPLERS.items():
             if getattr(given, key) != idle:
                 yield f'{place}.{key}: expected none with search = "{given.search}": it is of search = "optuna"'
@@ -43,7 +47,7 @@ def faults_of_sampling(study: Study, place: str) -> Iterator[str]:
     if given.held_out and given.load != "offered":
         yield f'{place}.held_out: takes load = "offered", found "{given.load}"'
     yield from _faults_of_race(study, place)
-    if is_sampled and given.sampler == CMAES:
+    if has_sampler and given.sampler == CMAES:
         yield from _faults_of_cmaes(study, place)
 
 
