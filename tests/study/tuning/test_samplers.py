@@ -2,11 +2,15 @@
 import csv
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from simulator.study.sweep.axes import Axis, axis_of
+from simulator.study.sweep.study_file import read_study
 from simulator.study.tuning.racing import looks
+from simulator.study.tuning.search import feasible_of
+from simulator.study.tuning.tune_table import TuneTable, check
 
 pytest.importorskip("optuna", reason="Optuna is in the tune extra")
 
@@ -54,6 +58,7 @@ AXES = """
 "cluster.routing.kvs_chunk_size" = {from = 16, to = 16}
 """
 SPEED = '"latency.base_us" = {from = 1000.0, to = 100000.0, scale = "log"}'
+CONFIGS = Path(__file__).parents[3] / "configs"
 RACE = 'seeds = 6\nracing = true\n'
 
 
@@ -144,6 +149,29 @@ def test_nothing_meets_the_bound_and_some_runs_are_refused(fleet, tune, capsys):
 def test_a_value_that_is_wrong_by_itself_is_refused_before_any_run(fleet, tune, tmp_path, capsys):
     assert tune(fleet("", '"cluster.routing.dispatch_top_k" = {from = 0, to = 3}'))[0] == 2
     assert "dispatch_top_k" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_items_of_a_list_that_the_file_does_not_give_do_not_vary(fleet, tune, capsys):
+    assert tune(fleet("", '"cluster.routing.infer_types.0.selector.top_k" = {from = 1, to = 3}'))[0] == 2
+    assert "the file gives no list cluster.routing.infer_types" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("config", "axes"), [
+    ("hpa", '"autoscaling.zero.cooldown_s" = {from = 30.0, to = 300.0}\n"autoscaling.stabilization" = ["extreme"]'),
+    ("hpa", '"autoscaling" = [{policy = "hpa"}, {policy = "kpa", target_concurrency = 6.0}]\n'
+            '"autoscaling.min_replicas" = {from = 1, to = 2}'),
+    ("dynamo_planner", '"autoscaling.ttft_ms" = {from = 100.0, to = 900.0}\n'
+                       '"autoscaling.sensitivity" = ["aggressive", "conservative"]\n'
+                       '"autoscaling.kalman.level_variance" = {from = 0.1, to = 10.0, scale = "log"}'),
+    ("llumnix_composed", '"cluster.routing.infer_types.0.filters.3.threshold" = {from = 0.5, to = 1.0}\n'
+                         '"cluster.routing.infer_types.0.selector.top_k" = {from = 1, to = 4}'),
+    ("gym", '"cluster.routing.scorers.1.weight" = {from = 0.1, to = 10.0, scale = "log"}'),
+])
+def test_settings_of_policies_are_axes(fleet, config, axes):
+    path = fleet("", axes)
+    path.write_text(path.read_text().replace("fleet.toml", str(CONFIGS / f"{config}.toml")))
+
+    assert feasible_of(check(read_study(path, None, TuneTable))) is None
 
 
 def test_cma_es_is_asked_for_by_name(fleet, tune, capsys, monkeypatch):
