@@ -372,8 +372,8 @@ def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
         if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
             place = place[int(part)]
         elif isinstance(place, dict) and part.isdecimal() and part not in place:
-            raise InputErrors([f"{source.label}: {key}: the file gives no list {'.'.join(path[:depth])} with items that "
-                               "could vary: write it, also if it is the default"])
+            raise InputErrors([f"{source.label}: {key}: the file gives no list {'.'.join(path[:depth])} with items "
+                               "that could vary: write it, also if it is the default"])
         elif isinstance(place, dict):
             place = place.setdefault(part, {})
         else:
