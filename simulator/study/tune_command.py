@@ -136,7 +136,8 @@ def _status(question: Question, outcome: Findings, results: StudyResults) -> int
     failed = [each for each in outcome.results + outcome.eliminated if each.status in RUN_BADLY]
     for each in failed[:3]:
         print(lines_of(f"{each.status}: {words_of(question, each.candidate)}: {each.why}"), file=sys.stderr)
-    if failed:
+    held_out = results.summary.get("held_out", {})
+    if failed or any(held_out[name]["status"] in RUN_BADLY for name in ("best", "experiment") if name in held_out):
         return SOME_FAILED
     return DONE if results.ranking else NOTHING
 
