@@ -120,6 +120,9 @@ def test_study_runs_by_the_command_of_its_kind(config, tmp_path):
     options = ["--out", str(tmp_path), "--set", "workload.num_requests=100", "--quiet"]
     if STUDIES[config] == "capacity":
         options += ["--set", "study.statistics.min_tail=0"]
+    if 'search = "optuna"' in config.read_text():
+        pytest.importorskip("optuna", reason="Optuna is in the tune extra")
+        options += ["--set", "study.max_trials=4", "--set", "study.held_out=2", "--set", "study.seeds=3", "--jobs", "1"]
 
     assert cli.main([STUDIES[config], str(config), *options]) == 0
     assert (tmp_path / {"capacity": "capacity.json", "tune": "tune.json"}.get(STUDIES[config], "table.csv")).exists()

@@ -12,8 +12,7 @@ from simulator.results.export.source import Source
 from simulator.results.progress import RowProgress
 from simulator.results.wild_values import refusing_wild_values
 from simulator.study.deployment.formats import FORMATS as DEPLOYMENTS
-from simulator.study.deployment.formats import ROUTER, left_out_of, text_of
-from simulator.study.deployment.lowering import lower, lower_router
+from simulator.study.deployment.formats import left_out_of, lowered_for, text_of
 
 DONE = 0
 
@@ -25,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of results: vidur, simai: request_metrics.csv, batch_metrics.csv, chrome_trace.json, event_trace.json, "
         "config.json; blis: metrics.json, results.json; csv, parquet: each table. Of an experiment: vllm: commands; "
         "compose: Docker Compose; llm-d: values of its chart; llm-d-router: its router's EndpointPickerConfig, from "
-        "policy = \"weighted\"; dynamo: a DynamoGraphDeployment with the settings of its router"))
+        "policy = \"weighted\"; dynamo: a DynamoGraphDeployment with the settings of its router; hpa, keda: a "
+        "HorizontalPodAutoscaler or ScaledObject of each pool, from the autoscaler \"hpa\""))
     parser.add_argument("--out", metavar="FOLDER", help=(
         "where the files go; default: DIR_FORMAT, beside DIR. Of an experiment: a file; default: the terminal"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
@@ -56,7 +56,7 @@ def _export_servers(options: argparse.Namespace) -> int:
         out = check_free_file(Path(options.out), options.overwrite)
     experiment = load_experiment(options.source, options.overrides, "--set")
     with faults_of(options.source):
-        lowered = lower_router(experiment) if options.format == ROUTER else lower(experiment)
+        lowered = lowered_for(experiment, options.format)
         left_out, text = left_out_of(lowered, options.format), text_of(lowered, options.format)
     if options.strict and left_out:
         raise InputErrors([f"{options.source}: --strict: no server can be told {line}" for line in left_out])

@@ -22,12 +22,14 @@ from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
 from simulator.study.tuning.files import StudyResults, results_of, write_all
 from simulator.study.tuning.findings import Findings
+from simulator.study.tuning.held_out import held_out
 from simulator.study.tuning.result import CandidateResult, Stopped
+from simulator.study.tuning.sampling_rules import OPTUNA
 from simulator.study.tuning.search import check_numbers, chosen_search, feasible_of, searched
 from simulator.study.tuning.study_directory import opened
 from simulator.study.tuning.summary_text import answer_of, screen_of, words_of
 from simulator.study.tuning.trying import trier_of
-from simulator.study.tuning.tune_table import CAPACITY, OPTUNA, Question, TuneTable, check
+from simulator.study.tuning.tune_table import CAPACITY, Question, TuneTable, check
 from simulator.study.watch import Watch
 
 DONE, SOME_FAILED, NOTHING, RUN_AGAIN, SIGNAL = 0, 1, 3, 75, 128
@@ -84,11 +86,12 @@ def run(options: argparse.Namespace) -> int:
             laboratory = opened(question, directory, num_processes, watch.is_over, at)
             trier = trier_of(question, laboratory, directory, watch.is_over, _Progress(options.quiet).tell)
             outcome = searched(question, trier, candidates)
+            beside = held_out(question, laboratory, outcome)
     except Stopped:
         number = watch.interrupts.signal_number
         print(f"stopped; runs so far are in {directory}, run again to go on", file=sys.stderr)
         return RUN_AGAIN if number is None else SIGNAL + number
-    results = results_of(question, outcome, trier.said)
+    results = results_of(question, outcome, trier.said, beside)
     write_all(question, outcome, results, directory)
     print(answer_of(question, results) if options.quiet
           else f"{screen_of(question, outcome, results)}\n\nresults in {directory}")
@@ -125,7 +128,7 @@ def _runs(question: Question, candidates: Candidates | None) -> str:
     if given.load == CAPACITY:
         return (f"for each the search of `capacity`, {given.min_seeds} to {given.max_seeds} runs a rate: at least "
                 f"{number_of(most * given.min_seeds, 'run')}")
-    runs = most * len(question.study.seeds) * max(len(given.users), 1)
+    runs = most * len(question.study.seeds) * max(len(given.users), 1) + 2 * given.held_out
     return f"at most {number_of(runs, 'run')} of full length"
 
 
@@ -133,7 +136,8 @@ def _status(question: Question, outcome: Findings, results: StudyResults) -> int
     failed = [each for each in outcome.results + outcome.eliminated if each.status in RUN_BADLY]
     for each in failed[:3]:
         print(lines_of(f"{each.status}: {words_of(question, each.candidate)}: {each.why}"), file=sys.stderr)
-    if failed:
+    held_out = results.summary.get("held_out", {})
+    if failed or any(held_out[name]["status"] in RUN_BADLY for name in ("best", "experiment") if name in held_out):
         return SOME_FAILED
     return DONE if results.ranking else NOTHING
 
@@ -146,7 +150,8 @@ def _dry_run(question: Question, candidates: Candidates | None) -> int:
 
 def _counted(question: Question, candidates: Candidates | None) -> list[str]:
     if candidates is None:
-        return [f'{question.study.count():,} points; search = "{OPTUNA}", {question.settings.max_trials:,} at most']
+        points = "ranges" if question.study.has_ranges else f"{question.study.count():,} points"
+        return [f'{points}; search = "{OPTUNA}", {question.settings.max_trials:,} candidates at most']
     kinds: dict[str, list[str]] = {}
     for each in candidates.dropped:
         kinds.setdefault(each.kind, []).append(each.why)

@@ -138,6 +138,11 @@ class DynamoPlannerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_
         return Preset(self.loop or "load", self.throughput_interval_s or 180.0, self.load_interval_s or 0.0)
 
     @property
+    def caution(self) -> tuple[float, int]:
+        """Share of the bounds for one replica less, and requests needed first."""
+        return SENSITIVITIES[self.sensitivity or "default"]
+
+    @property
     def forecasts(self) -> ForecastKeys:
         """The forecast with its keys."""
         return ForecastKeys(self.forecast or "constant", bool(self.forecast_log1p), self.kalman or KalmanKeys(),

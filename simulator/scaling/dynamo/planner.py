@@ -12,7 +12,7 @@ from simulator.scaling.base import Autoscaler, Observation, spread
 from simulator.scaling.dynamo.budget import NO_BOUND, Band
 from simulator.scaling.dynamo.core import Core, Replicas
 from simulator.scaling.dynamo.load import thresholds_of_kv, thresholds_of_prefill
-from simulator.scaling.dynamo.parameters import SENSITIVITIES, DynamoPlannerParameters
+from simulator.scaling.dynamo.parameters import DynamoPlannerParameters
 from simulator.scaling.dynamo.sla import DecodeSla, Lengths, PrefillSla, WholeSla
 from simulator.scaling.planner import of_role
 from simulator.scaling.profile import Profile
@@ -184,7 +184,7 @@ class DynamoPlanner(Autoscaler):
                 return thresholds_of_prefill(
                     given.target, (given.scale_up_queue_tokens, given.scale_down_queue_tokens)).verdict
             return thresholds_of_kv(given.target, (given.scale_up_kv_frac, given.scale_down_kv_frac)).verdict
-        margin, fewest = SENSITIVITIES[given.sensitivity or "default"]
+        margin, fewest = given.caution
         if len(self._recent) < fewest:
             return _no_verdict
         isl, osl = (sum(row[i] for row in self._recent) / len(self._recent) for i in (0, 1))

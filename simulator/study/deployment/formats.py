@@ -1,4 +1,4 @@
-"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `llm-d-router`, `dynamo`.
+"""File formats of an exported deployment: `vllm`, `compose`, `llm-d`, `llm-d-router`, `dynamo`, `hpa`, `keda`.
 
 Keys that no server has are comments in front. Sources: docker/compose specification (GPU reservations);
 llm-d-incubation/llm-d-modelservice@024c0f2d, charts/llm-d-modelservice/values.yaml; ai-dynamo/dynamo@0044eb90,
@@ -9,11 +9,16 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from simulator.config.experiment import Experiment
 from simulator.errors import InputErrors, MissingExtra
-from simulator.study.deployment import router_settings
-from simulator.study.deployment.lowering import Lowered, Server
+from simulator.study.deployment import dynamo_settings, router_settings
+from simulator.study.deployment.endpoint_picker import endpoint_picker
+from simulator.study.deployment.lowering import Lowered, Server, lower, lower_router, lower_scaling
+from simulator.study.deployment.router_settings import Settings
+from simulator.study.deployment.scaling_manifests import HPA, KEDA, manifests
 
 ROUTER = "llm-d-router"         # the format of a gateway alone
+POLICY_FOLDER, POLICY = "/etc/dynamo", "policy.yaml"        # of Dynamo's router
 GB = 10**9
 PORT = 8000
 TARGET_PORT = 8200              # where vLLM listens behind llm-d's proxy
@@ -79,22 +84,57 @@ def dynamo(lowered: Lowered) -> str:
     decode, prefill = _by_role(lowered, "dynamo")
     frontend = {"componentType": "frontend", "replicas": 1,
                 "extraPodSpec": {"mainContainer": {"image": _runtime(decode)}}}
-    if variables := router_settings.frontend(lowered.routing).written:
+    written, documents = _settings_of(lowered, "dynamo").written, []
+    variables = written["envs"]
+    if written["policy"] is not None:
+        name = f"{_label(lowered.name)}-router-policy"
+        documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                          "data": {POLICY: _yaml(written["policy"])}})
+        variables.append({"name": "DYN_ROUTER_POLICY_CONFIG", "value": f"{POLICY_FOLDER}/{POLICY}"})
+        frontend["extraPodSpec"]["mainContainer"]["volumeMounts"] = [{"name": "policy", "mountPath": POLICY_FOLDER}]
+        frontend["extraPodSpec"]["volumes"] = [{"name": "policy", "configMap": {"name": name}}]
+    if variables:
         frontend["envs"] = variables
     services = {"Frontend": frontend, "VllmDecodeWorker": _worker(decode, prefill is not None)}
     if prefill is not None:
         services["VllmPrefillWorker"] = _worker(prefill, True)
-    return _yaml({"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
-                  "metadata": {"name": _label(lowered.name)}, "spec": {"services": services}})
+    if written["planner"] is not None:
+        services["Planner"] = _planner(written["planner"], decode, prefill)
+    graph = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment",
+             "metadata": {"name": _label(lowered.name)}, "spec": {"services": services}}
+    return _documents([*documents, graph])
 
 
 def llm_d_router(lowered: Lowered) -> str:
     """Return the EndpointPickerConfig of llm-d's router."""
-    return _yaml(router_settings.endpoint_picker(lowered.routing, lowered.block_size).written)
+    return _yaml(_settings_of(lowered, ROUTER).written)
+
+
+def hpa(lowered: Lowered) -> str:
+    """Return a HorizontalPodAutoscaler for each pool."""
+    return _documents(_settings_of(lowered, HPA).written)
+
+
+def keda(lowered: Lowered) -> str:
+    """Return a ScaledObject for each pool."""
+    return _documents(_settings_of(lowered, KEDA).written)
 
 
 FORMATS: dict[str, Callable[[Lowered], str]] = {
-    "vllm": vllm, "compose": compose, "llm-d": llm_d, ROUTER: llm_d_router, "dynamo": dynamo}
+    "vllm": vllm, "compose": compose, "llm-d": llm_d, ROUTER: llm_d_router, "dynamo": dynamo, HPA: hpa, KEDA: keda}
+LOWERED: dict[str, Callable[[Experiment], Lowered]] = {     # formats without servers
+    ROUTER: lower_router, HPA: lower_scaling, KEDA: lower_scaling}
+
+
+def lowered_for(experiment: Experiment, name: str) -> Lowered:
+    """Return the part of an experiment that a format describes.
+
+    Raises
+    ------
+    InputErrors
+        Its servers cannot be written.
+    """
+    return LOWERED.get(name, lower)(experiment)
 
 
 def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
@@ -105,12 +145,40 @@ def left_out_of(lowered: Lowered, name: str) -> tuple[str, ...]:
     InputErrors
         The format cannot describe such a router.
     """
-    if name not in ("dynamo", ROUTER):
+    if (settings := _settings_of(lowered, name)) is None:
         return lowered.left_out
-    settings = (router_settings.frontend(lowered.routing) if name == "dynamo"
-                else router_settings.endpoint_picker(lowered.routing, lowered.block_size))
     left_out = [line for line in lowered.left_out if line.partition(" = ")[0] not in settings.said]
     return (*left_out, *settings.changed)
+
+
+def _settings_of(lowered: Lowered, name: str) -> Settings | None:
+    """Return the router or the autoscaler in the words of a format; None: it holds neither."""
+    if name == "dynamo":
+        return _dynamo_settings(lowered)
+    if name == ROUTER:
+        return endpoint_picker(lowered.routing, lowered.queue, lowered.block_size)
+    return manifests(lowered.autoscaling, lowered.pools, name) if name in (HPA, KEDA) else None
+
+
+def _dynamo_settings(lowered: Lowered) -> Settings:
+    """Return variables of the frontend, the policy file and the PlannerConfig; None: the last two are not needed."""
+    routing, changed = lowered.routing, []
+    queue = routing.queue if routing.policy == "dynamo" else None
+    has_file = dynamo_settings.needs_file(queue)
+    if has_file and (why := dynamo_settings.why_no_file(queue)):
+        has_file, changed = False, [f"{router_settings.PLACE}queue: {why}"]
+    front = router_settings.frontend(routing, has_file)
+    said = set(front.said)
+    if has_file:
+        keys = ("threshold", "threshold_tokens", "busy_ratio", "order", "classes")
+        said |= {f"{router_settings.PLACE}queue.{key}" for key in keys}
+    written = {"envs": front.written, "policy": dynamo_settings.policy_file(queue) if has_file else None,
+               "planner": None}
+    if dynamo_settings.has_planner(lowered.autoscaling):
+        planner = dynamo_settings.planner(lowered.autoscaling, {pool.role for pool in lowered.pools})
+        written["planner"], said = planner.written, said | planner.said
+        changed += planner.changed
+    return Settings(written, frozenset(said), tuple(changed))
 
 
 def text_of(lowered: Lowered, name: str) -> str:
@@ -171,6 +239,14 @@ def _worker(server: Server, is_split: bool) -> dict[str, Any]:
     return worker
 
 
+def _planner(config: dict[str, Any], decode: Server, prefill: Server | None) -> dict[str, Any]:
+    config = config | {"decode_engine_num_gpu": decode.gpus}
+    config |= {"prefill_engine_num_gpu": prefill.gpus} if prefill is not None else {}
+    return {"componentType": "planner", "replicas": 1, "extraPodSpec": {"mainContainer": {
+        "image": "nvcr.io/nvidia/ai-dynamo/dynamo-planner:${VERSION}", "command": ["python3", "-m", "dynamo.planner"],
+        "args": ["--config", json.dumps(config)]}}}
+
+
 def _runtime(server: Server) -> str:
     """Return Dynamo's image; Dynamo's release notes say which version of vLLM each image holds."""
     return "nvcr.io/nvidia/ai-dynamo/vllm-runtime:${VERSION}"
@@ -185,6 +261,10 @@ def _title(server: Server) -> str:
 def _label(name: str) -> str:
     """Return a name as Kubernetes and Compose take it."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
+
+
+def _documents(documents: list[dict[str, Any]]) -> str:
+    return "---\n".join(map(_yaml, documents))
 
 
 def _yaml(document: dict[str, Any]) -> str:

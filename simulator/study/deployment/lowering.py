@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from simulator.assembly.site import Site
 from simulator.config.experiment import Experiment, Pool, Routing
+from simulator.domain.autoscaling import Autoscaling
 from simulator.domain.deployment import Deployment
+from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.rank_weights import rank_weights
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.errors import InputErrors, KeyFault, collect_faults
@@ -60,9 +62,11 @@ class Server(NamedTuple):
 class Lowered(NamedTuple):
     """An experiment lowered to servers.
 
-    servers : one for each pool. routing : of the gateway. connector : of vLLM, for KV transfer; None: none.
+    servers : one for each pool. connector : of vLLM, for KV transfer; None: none.
+    routing, queue : of the gateway; None: requests do not wait there.
     left_out : keys that no server has, "key = value: why"; a format may have some for its router.
     block_size : of the replicas, in tokens; None: not known, or not needed.
+    autoscaling, pools : of the experiment, for formats of autoscalers.
     """
 
     name: str
@@ -71,6 +75,9 @@ class Lowered(NamedTuple):
     connector: str | None
     left_out: tuple[str, ...]
     block_size: int | None = None
+    queue: GatewayQueueParameters | None = None
+    autoscaling: Autoscaling | None = None
+    pools: tuple[Pool, ...] = ()
 
 
 def lower(experiment: Experiment) -> Lowered:
@@ -88,7 +95,8 @@ def lower(experiment: Experiment) -> Lowered:
     left_out = [*_before_servers(experiment, connector), *(line for _, lines in servers for line in lines)]
     return Lowered(
         experiment.name, tuple(_connected(server, connector) for server, _ in servers),
-        experiment.cluster.routing, connector, tuple(dict.fromkeys(left_out)))
+        experiment.cluster.routing, connector, tuple(dict.fromkeys(left_out)), autoscaling=experiment.autoscaling,
+        pools=experiment.all_pools())
 
 
 def lower_router(experiment: Experiment) -> Lowered:
@@ -96,7 +104,15 @@ def lower_router(experiment: Experiment) -> Lowered:
     left_out = [f"{key} = {json.dumps(value)}" for key, value in given_values(experiment.cluster, "cluster.")]
     sizes = {pool.engine.block_size for pool in experiment.all_pools()}
     return Lowered(experiment.name, (), experiment.cluster.routing, None, tuple(left_out),
-                   sizes.pop() if len(sizes) == 1 else None)
+                   sizes.pop() if len(sizes) == 1 else None, experiment.cluster.gateway_queue)
+
+
+def lower_scaling(experiment: Experiment) -> Lowered:
+    """Return the autoscaler of an experiment alone, without servers."""
+    given = given_values(experiment.autoscaling, "autoscaling.") if experiment.autoscaling is not None else ()
+    left_out = tuple(f"{key} = {json.dumps(value)}" for key, value in given)
+    return Lowered(experiment.name, (), experiment.cluster.routing, None, left_out, autoscaling=experiment.autoscaling,
+                   pools=experiment.all_pools())
 
 
 def _server(experiment: Experiment, pool: Pool) -> tuple[Server, list[str]]:

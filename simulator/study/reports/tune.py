@@ -20,6 +20,7 @@ from simulator.study.sweep.names import RANKING, STUDY
 from simulator.study.sweep.names import TUNE as SUMMARY
 from simulator.study.sweep.segments import checked, read_all
 from simulator.study.telling.said import Said
+from simulator.study.tuning.held_out import held_out_lines
 from simulator.study.tuning.tune_table import DISAGGREGATED
 
 FEASIBLE = "feasible"
@@ -156,7 +157,7 @@ def _more(tuned: Tuned) -> str:
         says += f" Nearest to qualify: {miss['layout']}, {words(miss['assignment'], {})}: {miss['why']}."
     elif len(tuned.objectives) > 1 and tuned.ranked:
         says += f" {len(content['front'])} are beaten by none in everything."
-    return says
+    return " ".join([says, *(f"{line[0].upper()}{line[1:]}." for line in held_out_lines(content.get("held_out")))])
 
 
 def _ranking(tuned: Tuned) -> Section:

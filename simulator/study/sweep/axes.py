@@ -1,7 +1,8 @@
 """The axes of a study: keys of the experiment that vary, and their values.
 
-An axis is a list of values, `{from, to, steps, scale}` on a grid, or `{from, to, scale}` where a design draws. A value
-that is a table sets several keys together: the axis "topology" over `{tensor_parallel = 2, replicas = 2}`.
+An axis is a list of values, `{from, to, steps, scale}` on a grid, or `{from, to, scale}` where a design draws, or a
+sampler. A value that is a table sets several keys together: the axis "topology" over
+`{tensor_parallel = 2, replicas = 2}`.
 """
 import math
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -21,7 +22,7 @@ Range = msgspec.defstruct("Range", [
     ("from", Annotated[float, Meta(description="first value, included; whole numbers where both ends are")]),
     ("to", Annotated[float, Meta(description="last value, included")]),
     ("steps", Annotated[Annotated[int, Meta(ge=1, le=MOST_STEPS)] | None, Meta(description=(
-        "how many values; none where the design draws them"))], None),
+        "how many values; none where the design draws them; with search = \"optuna\" absent: any value"))], None),
     ("scale", Annotated[Scale, Meta(description="equal differences, or equal quotients, between values")], "linear"),
 ], bases=(Section,), kw_only=True, frozen=True, namespace={"__doc__": (
     "An axis as a range, [study.axes]; or a list of values, or of tables with several keys.")})
@@ -57,13 +58,14 @@ class Axis(NamedTuple):
         return round(value) if self.is_whole else value
 
 
-def axis_of(key: str, given: Any, draws: bool) -> Axis | str:
+def axis_of(key: str, given: Any, draws: bool, takes_both: bool = False) -> Axis | str:
     """Return an axis, or the fault as a text.
 
     Parameters
     ----------
     given : value in the study file.
     draws : whether the design takes values between the ends of a range.
+    takes_both : whether ranges with steps and without go, beside a design that does not draw.
     """
     if isinstance(given, list):
         if not given:
@@ -73,7 +75,7 @@ def axis_of(key: str, given: Any, draws: bool) -> Axis | str:
         return f"expected a list of values, or a table with from and to; found {show(given)}"
     if unknown := [f"{name}{did_you_mean(name, RANGE_KEYS)}" for name in given if name not in RANGE_KEYS]:
         return f"unknown key {'; '.join(unknown)}"
-    fault = _fault_of_range(given, draws)
+    fault = _fault_of_range(given, draws or (takes_both and given.get("steps") is None))
     return fault or _of_range(key, given)
 
 
@@ -101,7 +103,7 @@ def _of_range(key: str, given: dict) -> Axis:
     whole = isinstance(low, int) and isinstance(high, int)
     axis = Axis(key, (), low, high, given.get("scale", "linear") == "log", whole)
     if "steps" not in given:
-        return axis
+        return axis if low < high else Axis(key, (low,))
     steps = given["steps"]
     values = [axis.at(i / (steps - 1)) if steps > 1 else low for i in range(steps)]
     if steps > 1:

@@ -100,6 +100,14 @@ class StudyTable(Section, kw_only=True):
         return ()
 
     @staticmethod
+    def takes_ranges(settings: Any) -> bool:
+        """Return whether a range on a grid may lack its steps.
+
+        A sampler chooses values between its ends.
+        """
+        return False
+
+    @staticmethod
     def checks(study: "Study") -> tuple[Callable[[], Iterable[str]], ...]:
         """Return checks of combinations of keys.
 
@@ -168,8 +176,16 @@ class Study(NamedTuple):
                 yield point
 
     def count(self) -> int:
-        """Return the number of points of the design, including excluded ones."""
+        """Return the number of points of the design, including excluded ones.
+
+        With `has_ranges` there is no such number.
+        """
         return count_of(self.settings.design, self.axes, self._listed, self._num_drawn)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a grid has ranges without steps: its points cannot be enumerated."""
+        return self.settings.design not in DRAWN and not all(axis.values for axis in self.axes)
 
     def experiment_of(self, assignment: Mapping[str, Any], seed: int | None = None) -> Experiment:
         """Return the experiment of a point; its results are not written.
@@ -270,7 +286,7 @@ def _read(file: str, struct: type[StudyTable], given: Mapping[str, Any], layers:
     settings = Partly(values) if faults else struct(**values)
     study = Study(file, "", settings, layers, Partly(), Partly(), (), Resolved(), of_points)
     try:
-        axes, more = _axes(file, settings)
+        axes, more = _axes(file, settings, struct.takes_ranges(settings))
         faults += more
         study = study if more else study._replace(axes=axes)
     except Unread:
@@ -309,6 +325,9 @@ def check_points(study: Study, limit: int | None = None) -> list[Point]:
 
 
 def _faults_of_points(study: Study, limit: int | None) -> Iterator[str]:
+    if study.has_ranges:
+        yield from _faults_of(study, values_alone(study), None)
+        return
     count = study.count()
     if count > (limit or MOST_POINTS):
         yield f"{study.file}: {count:,} points, more than {limit or MOST_POINTS:,}; --limit N allows more"
@@ -317,7 +336,7 @@ def _faults_of_points(study: Study, limit: int | None) -> Iterator[str]:
     if not points:
         yield f"{study.file}: study: no point is left of {count:,}"
         return
-    checked = points if len(points) <= ALL_CHECKED else _values_alone(study)
+    checked = points if len(points) <= ALL_CHECKED else values_alone(study)
     yield from _faults_of(study, checked, len(points) if checked is points else None)
     baseline = study.settings.run.baseline
     if baseline is not None and baseline >= len(points):
@@ -352,6 +371,9 @@ def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
     for depth, part in enumerate(path):
         if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
             place = place[int(part)]
+        elif isinstance(place, dict) and part.isdecimal() and part not in place:
+            raise InputErrors([f"{source.label}: {key}: the file gives no list {'.'.join(path[:depth])} with items "
+                               "that could vary: write it, also if it is the default"])
         elif isinstance(place, dict):
             place = place.setdefault(part, {})
         else:
@@ -365,11 +387,14 @@ def _set_item(layers: Layers, key: str, value: Any, source: Source) -> None:
         raise InputErrors([f"{source.label}: {key}: {'.'.join(path)} has no item {last}"])
 
 
-def _axes(file: str, settings: StudyTable) -> tuple[tuple[Axis, ...], list[str]]:
-    """Return the axes, and their faults."""
+def _axes(file: str, settings: StudyTable, takes_ranges: bool) -> tuple[tuple[Axis, ...], list[str]]:
+    """Return the axes, and their faults.
+
+    takes_ranges : whether a range on a grid may lack its steps.
+    """
     draws, axes, faults = settings.design in DRAWN, [], []
     for key, given in settings.axes.items():
-        axis = axis_of(key, given, draws)
+        axis = axis_of(key, given, draws, takes_ranges)
         if key.split(".")[0] in UNMOVED:
             axis = "seed and names are no axes; [study] seeds gives the seeds"
         if isinstance(axis, str):
@@ -394,7 +419,7 @@ def _axes(file: str, settings: StudyTable) -> tuple[tuple[Axis, ...], list[str]]
     return tuple(axes), faults
 
 
-def _values_alone(study: Study) -> list[Point]:
+def values_alone(study: Study) -> list[Point]:
     """Return a point for each value of each axis, the other axes at their first."""
     first = {axis.key: axis.at(0.0) for axis in study.axes}
     return [first | {axis.key: value} for axis in study.axes

@@ -42,8 +42,19 @@ class AtLoad:
         InputErrors
             An objective or a bound is no number of summary.json.
         """
+        found = self.look(candidates, len(self._question.study.seeds), num_requests)
+        for each in found:
+            self._tell(each)
+        return found
+
+    def look(self, candidates: Iterable[Candidate], num_seeds: int,
+             num_requests: int | None = None) -> list[CandidateResult]:
+        """Return the results of candidates on the first seeds.
+
+        Runs that are known are not run again. Raises as `try_all` does.
+        """
         candidates = list(candidates)
-        seeds = self._question.study.seeds
+        seeds = self._question.study.seeds[:num_seeds]
         trials = [[self._laboratory.trial(candidate.assignment, seed, replication, num_requests)
                    for replication, seed in enumerate(seeds)] for candidate in candidates]
         ended: dict[str, Finished] = {}
@@ -54,7 +65,6 @@ class AtLoad:
         for candidate, own in zip(candidates, trials, strict=True):
             if all(trial.id in ended for trial in own):
                 found.append(self._judged(candidate, [ended[trial.id] for trial in own], num_requests))
-                self._tell(found[-1])
         if len(found) < len(candidates):
             raise Stopped
         return found

@@ -19,11 +19,10 @@ from simulator.study.telling.said import Said
 from simulator.study.tuning.candidates import REPLICAS, Candidate
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.ranking import nearest_miss, ranked
-from simulator.study.tuning.result import FEASIBLE, CandidateResult
+from simulator.study.tuning.result import ELIMINATED, FEASIBLE, CandidateResult
 from simulator.study.tuning.tune_table import Question
 
 SCHEMA = 1
-ELIMINATED = "eliminated"
 SHOWN = ("ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p99", "e2el_ms.p50", "e2el_ms.p99",
          "kv_cache.mean_usage", "preemptions", "output_throughput", "request_throughput")
 EXAMPLES = 3                    # of reasons why candidates were dropped
@@ -43,10 +42,11 @@ class StudyResults(NamedTuple):
     nearest_miss: CandidateResult | None = None
 
 
-def results_of(question: Question, outcome: Findings, said: Said) -> StudyResults:
+def results_of(question: Question, outcome: Findings, said: Said, held_out: dict[str, Any] | None) -> StudyResults:
     """Return the results of a search.
 
-    said : the remarks of its runs.
+    said : the remarks of its runs. held_out : the best candidate beside the experiment, from `held_out`; None: no such
+    comparison.
     """
     ranking, on_front = ranked(question, outcome.results)
     statuses = Counter(each.status for each in outcome.results)
@@ -70,6 +70,7 @@ def results_of(question: Question, outcome: Findings, said: Said) -> StudyResult
         "nearest_miss": None if miss is None else {
             "layout": miss.candidate.layout, "assignment": assigned(miss.candidate.assignment), "why": miss.why,
             "margin": miss.margin}, **question.study.risk_content, **said.content()}
+    summary |= {} if held_out is None else {"held_out": held_out}
     return StudyResults(ranking, on_front, summary, miss)
 
 
@@ -84,9 +85,8 @@ def write_all(question: Question, outcome: Findings, results: StudyResults, dire
     rows = [_row(question, each, place, each.candidate.number in results.on_front)
             for place, each in enumerate(results.ranking, 1)]
     others = [_row(question, each, None, False) for each in outcome.results if each.status != FEASIBLE]
-    others += [_row(question, each, None, False) | {"status": ELIMINATED, "reason": (
-        f"not among the best third after {each.num_requests} requests" + (f"; {each.why}" if each.why else ""))}
-        for each in outcome.eliminated]
+    others += [_row(question, each, None, False) | {"status": ELIMINATED, "reason": why_eliminated(each)}
+               for each in outcome.eliminated]
     others += [_row(question, CandidateResult(each.candidate, each.kind, each.why), None, False)
                for each in outcome.dropped]
     write(directory / RANKING, _csv(rows + sorted(others, key=lambda row: row["number"])))
@@ -96,6 +96,13 @@ def write_all(question: Question, outcome: Findings, results: StudyResults, dire
     for place, each in enumerate(results.ranking[:question.settings.winners], 1):
         write(directory / WINNERS / f"{place:04}.toml", winner_toml(question, each, place))
     write(directory / TUNE, json.dumps(results.summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def why_eliminated(result: CandidateResult) -> str:
+    """Return why a candidate did not go on, in a race or in halving."""
+    if result.status == ELIMINATED:
+        return result.why
+    return f"not among the best third after {result.num_requests} requests" + (f"; {result.why}" if result.why else "")
 
 
 def winner_toml(question: Question, result: CandidateResult, place: int) -> str:

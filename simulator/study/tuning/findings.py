@@ -9,7 +9,7 @@ class Findings(NamedTuple):
     """Results of a search.
 
     search : its name. results : of candidates with all requests. dropped : never run. eliminated : tried with fewer
-    requests only. is_complete : all that could run were tried in full, or cannot win.
+    requests, or seeds, only. is_complete : all that could run were tried in full, or cannot win.
     """
 
     search: str

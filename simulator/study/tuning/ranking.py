@@ -4,6 +4,7 @@ import numpy as np
 from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.tuning.pareto import front
 from simulator.study.tuning.result import FEASIBLE, CandidateResult
+from simulator.study.tuning.sampling_rules import is_sampled
 from simulator.study.tuning.tune_table import Question
 
 
@@ -29,7 +30,8 @@ def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[Can
 
     Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
     remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:
-    the one with fewer GPUs wins, then the lower price, the better value, more room to the bounds, the smaller id.
+    the one with fewer GPUs wins, then the lower price, the better value, more room to the bounds, the smaller id; of a
+    sampler's the one that was chosen first, so that the experiment's own values win where nothing differs.
     """
     left = [each for each in results if each.status == FEASIBLE]
     order: list[CandidateResult] = []
@@ -42,7 +44,8 @@ def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[Can
         order += sorted(layer, key=lambda each: _place(question, each))
         left = [each for each, is_in in zip(left, stays, strict=True) if not is_in]
     objective = question.objectives[0]
-    return order + sorted(left, key=lambda each: (-objective.gain(each.values[0].mean), *_tie(each))), on_front
+    left.sort(key=lambda each: (-objective.gain(each.values[0].mean), *_tie(question, each)))
+    return order + left, on_front
 
 
 def nearest_miss(results: list[CandidateResult]) -> CandidateResult | None:
@@ -53,10 +56,11 @@ def nearest_miss(results: list[CandidateResult]) -> CandidateResult | None:
 
 def _place(question: Question, result: CandidateResult) -> tuple:
     gain = -question.objectives[0].gain(result.values[0].mean)
-    gpus, price, id = _tie(result)
+    gpus, price, id = _tie(question, result)
     room = -np.nan_to_num(result.margin)        # to the bounds: of equal candidates the one with most
     return (gpus, price, gain, room, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
 
 
-def _tie(result: CandidateResult) -> tuple[float, float, str]:
-    return result.candidate.gpus, cost_per_hour(result.candidate.experiment) or 0.0, result.ends[0].id
+def _tie(question: Question, result: CandidateResult) -> tuple[float, float, str | int]:
+    last = result.candidate.number if is_sampled(question.study) else result.ends[0].id
+    return result.candidate.gpus, cost_per_hour(result.candidate.experiment) or 0.0, last

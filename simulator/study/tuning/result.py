@@ -12,13 +12,14 @@ from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.objectives import estimates_of, numbers_of
 from simulator.study.tuning.tune_table import Question
 
-FEASIBLE, MISSED = "feasible", "infeasible"
+FEASIBLE, MISSED, ELIMINATED = "feasible", "infeasible", "eliminated"
 
 
 class CandidateResult(NamedTuple):
     """The result of a candidate.
 
-    status : "feasible", "infeasible", or the status of a failed run. why : reason if not feasible, else empty.
+    status : "feasible", "infeasible", "eliminated" by a race, or the status of a failed run.
+    why : reason if not feasible, else empty.
     values : of the objectives, with half-widths. margin : least room to the bounds, relative; NaN: not known.
     assignment : of the runs, with the rate that was found. num_requests : of each run; None: the experiment's.
     ends : its runs, one for each seed. rate : that was found; None: none was searched.

@@ -1,25 +1,29 @@
-"""Candidates chosen by a sampler: Optuna's TPE for one objective, NSGA-II for several.
+"""Candidates chosen by a sampler: Optuna's TPE, CMA-ES or NSGA-II.
 
-Optuna's ask/report interface, seeded with the experiment's seed; batches do not depend on the number of processes.
+Optuna's ask/report interface, seeded with the experiment's seed; batches do not depend on the number of processes. The
+first candidate has the experiment's own values, as far as axes hold them.
 """
 from typing import Any
 
-from simulator.errors import InputErrors, MissingExtra
+from simulator.errors import InputErrors
 from simulator.study.sweep.identity import canonical
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.pruning import why_not
-from simulator.study.tuning.result import FEASIBLE, CandidateResult, Trier
-from simulator.study.tuning.tune_table import AGGREGATED, AS_IT_IS, OPTUNA, Question
+from simulator.study.tuning.racing import as_of_all_seeds, raced
+from simulator.study.tuning.result import ELIMINATED, FEASIBLE, MISSED, CandidateResult, Trier
+from simulator.study.tuning.samplers import own_values, study_of, value_of
+from simulator.study.tuning.sampling_rules import OPTUNA
+from simulator.study.tuning.tune_table import AGGREGATED, AS_IT_IS, Question
 
-INSTALL = "pip install 'simulator[tune]'"
-AT_ONCE = 16                    # candidates that one batch requests
 MOST_IDLE = 20                  # rounds without a new candidate, after which a search ends
 FAR = 1.0                       # constraint value of a candidate that cannot run: as if it missed a bound by 100 %
 
 
 def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> Findings:
-    """Try candidates that a sampler chooses, `max_trials` at most.
+    """Try candidates that a sampler chooses, until its patience ends.
+
+    They are `max_trials` at most.
 
     Parameters
     ----------
@@ -32,26 +36,33 @@ def sampled(question: Question, trier: Trier, candidates: Candidates | None) -> 
     """
     asked = _Asked(question, trier, candidates)
     most, idle = question.settings.max_trials, 0
-    while len(asked.results) < most and idle < MOST_IDLE and not asked.has_all:
+    while len(asked.results) < most and idle < MOST_IDLE and not asked.has_all and not asked.is_impatient:
         before = len(asked.results) + len(asked.dropped)
-        asked.round(min(AT_ONCE, most - len(asked.results)))
+        asked.round(min(question.settings.at_once, most - len(asked.results)))
         idle = 0 if len(asked.results) + len(asked.dropped) > before else idle + 1
     dropped = list(asked.dropped.values()) if candidates is None else candidates.dropped
-    return Findings(OPTUNA, list(asked.results.values()), dropped, [], asked.has_all)
+    eliminated = [each for each in asked.results.values() if each.status == ELIMINATED]
+    results = [each for each in asked.results.values() if each.status != ELIMINATED]
+    return Findings(OPTUNA, results, dropped, eliminated, asked.has_all and not eliminated)
 
 
 class _Asked:
     """A study of Optuna, and the results of the candidates that it chose.
 
     results, dropped : by the candidate's assignment.
+    best : result with the best value of one objective so far; None: several objectives, or none is feasible.
     """
 
     def __init__(self, question: Question, trier: Trier, candidates: Candidates | None):
         self.results: dict[str, CandidateResult] = {}
         self.dropped: dict[str, Dropped] = {}
+        self.best: CandidateResult | None = None
         self._question, self._trier = question, trier
         self._count = None if candidates is None else len(candidates.kept)
-        self._study = _study_of(question)
+        self._most_merit, self._since_best = (-1, 0.0), 0
+        self._study = study_of(question)
+        if own := own_values(question):
+            self._study.enqueue_trial(own)
         settings, has_pools = question.settings, bool(question.study.base.pools)
         self._layouts = (AS_IT_IS,) if has_pools else settings.layouts or (AGGREGATED,)
 
@@ -59,6 +70,12 @@ class _Asked:
     def has_all(self) -> bool:
         """Whether nothing is left to try."""
         return self._count is not None and len(self.results) >= self._count
+
+    @property
+    def is_impatient(self) -> bool:
+        """Whether the last candidates, as many as `patience`, were no better."""
+        patience = self._question.settings.patience
+        return patience is not None and self._since_best >= patience
 
     def round(self, size: int) -> None:
         """Request some candidates, try the new ones, and report all results to Optuna."""
@@ -71,15 +88,31 @@ class _Asked:
                     new.setdefault(key, candidate._replace(number=len(self.results) + len(new)))
                 else:
                     self.dropped[key] = drop
-        for key, found in zip(new, self._trier.try_all(new.values()), strict=True):
+        for key, found in zip(new, self._results_of(list(new.values())), strict=True):
             self.results[key] = found
+            self._note(found)
         for trial, (key, _) in asks:
             self._say(trial, self.results.get(key))
+
+    def _results_of(self, candidates: list[Candidate]) -> list[CandidateResult]:
+        if self._question.settings.racing:
+            return raced(self._question, self._trier, candidates, self.best)
+        return self._trier.try_all(candidates)
+
+    def _note(self, result: CandidateResult) -> None:
+        """Count a result for the patience, and keep the best; of several objectives there is none."""
+        if len(self._question.objectives) > 1:
+            return
+        self._since_best += 1
+        merit = _merit_of(self._question, result)
+        if merit > self._most_merit:
+            self._most_merit, self._since_best = merit, 0
+            self.best = result if result.status == FEASIBLE else self.best
 
     def _candidate(self, trial: Any) -> tuple[str, Candidate | None]:
         """Return the candidate that a trial chooses, and its key: layout and assignment."""
         study = self._question.study
-        point = {axis.key: axis.values[trial.suggest_int(axis.key, 0, len(axis.values) - 1)] for axis in study.axes}
+        point = {axis.key: value_of(axis, trial) for axis in study.axes}
         layout = trial.suggest_categorical("layout", self._layouts) if len(self._layouts) > 1 else self._layouts[0]
         one = study._replace(settings=_with_layout(self._question, layout))
         try:
@@ -102,13 +135,16 @@ class _Asked:
         import optuna
 
         misses = FAR if result is None or result.margin != result.margin else max(-result.margin, 0.0)
-        if result is not None and result.status == FEASIBLE:
+        if result is not None and result.status in (FEASIBLE, ELIMINATED):
             misses = 0.0
         values = None if result is None or not result.values else [value.mean for value in result.values]
+        if result is not None and result.status == ELIMINATED:
+            values = [as_of_all_seeds(self._question, result, self.best)]
         if values is None or any(value != value for value in values):
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
             return
-        trial.set_constraint("misses", misses)
+        if self._question.bounds.bounds:
+            trial.set_constraint("misses", misses)
         self._study.tell(trial, values)
 
 
@@ -118,15 +154,10 @@ def _with_layout(question: Question, layout: str):
     return question.settings if layout == AS_IT_IS else replace(question.settings, layouts=(layout,))
 
 
-def _study_of(question: Question) -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtra([f'{question.study.file}: study.search: "optuna" needs Optuna: install it with '
-                            f"{INSTALL}"]) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seed = question.study.base.seed % 2**32
-    sampler = optuna.samplers.TPESampler if len(question.objectives) == 1 else optuna.samplers.NSGAIISampler
-    return optuna.create_study(
-        directions=["maximize" if each.is_larger_better else "minimize" for each in question.objectives],
-        sampler=sampler(seed=seed))
+def _merit_of(question: Question, result: CandidateResult) -> tuple[int, float]:
+    """Return a rank by feasibility, then by value or nearness to the bounds; the larger the better."""
+    if result.status == FEASIBLE:
+        return 1, question.objectives[0].gain(result.values[0].mean)
+    if result.status == MISSED and result.margin == result.margin:
+        return 0, result.margin
+    return -1, 0.0

@@ -5,6 +5,7 @@ import numpy as np
 
 from simulator.errors import InputErrors
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.sweep.study_file import values_alone
 from simulator.study.sweep.trial import DONE
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.findings import Findings
@@ -14,7 +15,8 @@ from simulator.study.tuning.pruning import BOUND, bound_of, why_not
 from simulator.study.tuning.ranking import values_of
 from simulator.study.tuning.result import FEASIBLE, MISSED, CandidateResult, Trier, check_objectives
 from simulator.study.tuning.sampled import sampled
-from simulator.study.tuning.tune_table import AUTO, EXHAUSTIVE, HALVING, OPTUNA, Question, num_requests_of
+from simulator.study.tuning.sampling_rules import AUTO, OPTUNA
+from simulator.study.tuning.tune_table import EXHAUSTIVE, HALVING, Question, num_requests_of
 
 MOST_EXHAUSTIVE = 2_000               # candidates, with search = "auto"
 FIRST_ROUND = 8                 # of a search with a bound; each round is twice as long
@@ -186,6 +188,9 @@ def feasible_of(question: Question) -> Candidates | None:
         Values of axes with which no candidate is an experiment; more points than can be enumerated.
     """
     study, given = question.study, question.settings
+    if study.has_ranges:
+        candidates_of(study, values_alone(study))       # refuses values that are wrong by themselves
+        return None
     count = study.count()
     if count <= MOST_POINTS:
         return pruned(candidates_of(study, list(study.points())))

@@ -7,9 +7,10 @@ from simulator.study.statistics.intervals import Estimate
 from simulator.study.telling.screen import lines_of
 from simulator.study.telling.screen import table_of as fitted
 from simulator.study.tuning.candidates import TRANSFER, Candidate
-from simulator.study.tuning.files import ELIMINATED, StudyResults, assigned, axis_keys, default_of
+from simulator.study.tuning.files import StudyResults, assigned, axis_keys, default_of
 from simulator.study.tuning.findings import Findings
-from simulator.study.tuning.result import FEASIBLE
+from simulator.study.tuning.held_out import held_out_lines
+from simulator.study.tuning.result import ELIMINATED, FEASIBLE, CandidateResult
 from simulator.study.tuning.tune_table import Question
 
 MOST_SHOWN = 10                 # ranks
@@ -24,6 +25,8 @@ def screen_of(question: Question, outcome: Findings, results: StudyResults) -> s
     if results.ranking:
         lines += ["", table_of(question, results)]
         lines += ["* nobody beats it in everything"] * (len(question.objectives) > 1)
+        beside = held_out_lines(results.summary.get("held_out"))
+        lines += [""] * bool(beside) + beside
     reasons = rejected(question, outcome, results)
     lines += [""] * bool(results.ranking and reasons) + reasons
     return "\n".join(map(lines_of, lines if results.ranking else [*lines, nothing(question, results)]))
@@ -52,8 +55,7 @@ def rejected(question: Question, outcome: Findings, results: StudyResults) -> li
     """Return why candidates are not in the ranking, the nearest misses first."""
     found = [(each.status, each.why, each.candidate, each.margin)
              for each in outcome.results if each.status != FEASIBLE]
-    found += [(ELIMINATED, f"not among the best third after {each.num_requests} requests", each.candidate, each.margin)
-              for each in outcome.eliminated]
+    found += [(ELIMINATED, _few(each), each.candidate, each.margin) for each in outcome.eliminated]
     found += [(each.kind, each.why, each.candidate, float("nan")) for each in outcome.dropped]
     found.sort(key=lambda each: (each[3] != each[3], -each[3] if each[3] == each[3] else 0.0, each[2].number))
     groups: dict[tuple[str, str], list[Candidate]] = {}
@@ -66,6 +68,13 @@ def rejected(question: Question, outcome: Findings, results: StudyResults) -> li
     if (left := len(groups) - len(lines)) > 0:
         lines.append(f"and {left:,} reasons more: ranking.csv has each candidate's")
     return lines
+
+
+def _few(result: CandidateResult) -> str:
+    """Return why a candidate did not go on, the same words for many."""
+    if result.status == ELIMINATED:
+        return f"worse than the best on {len(result.ends)} equal seeds"
+    return f"not among the best third after {result.num_requests} requests"
 
 
 def table_of(question: Question, results: StudyResults, most: int = MOST_SHOWN) -> str:

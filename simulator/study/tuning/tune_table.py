@@ -17,10 +17,11 @@ from simulator.study.sweep.needs import missing_of
 from simulator.study.sweep.partly import faults_of_checks
 from simulator.study.sweep.study_file import Share, Statistics, Study, StudyTable
 from simulator.study.tuning.objectives import BY_CONCURRENCY, Objective, objectives_in
+from simulator.study.tuning.sampling_rules import AUTO, OPTUNA, faults_of_sampling
 
 AGGREGATED, DISAGGREGATED, AS_IT_IS = "aggregated", "disaggregated", "pools"
 CAPACITY, OFFERED, CONCURRENCY = "capacity", "offered", "concurrency"
-EXHAUSTIVE, HALVING, OPTUNA, AUTO = "exhaustive", "halving", "optuna", "auto"
+EXHAUSTIVE, HALVING = "exhaustive", "halving"
 NO_BOUNDS = Bounds((), wants_stable=False)
 
 
@@ -53,6 +54,20 @@ class TuneTable(StudyTable, kw_only=True):
     load: Annotated[Literal["capacity", "offered", "concurrency"], Meta(description=(
         "capacity: each candidate at its own largest rate that keeps slo; offered: the experiment's; concurrency: users"
     ))] = OFFERED
+    sampler: Annotated[Literal["tpe", "cmaes", "nsga2"] | None, Meta(description=(
+        "with search = \"optuna\": tpe: trees of Parzen estimators; cmaes: CMA-ES over numbers alone, by the package "
+        "cmaes; nsga2: a genetic search; default: tpe for one objective, nsga2 for several"))] = None
+    at_once: Annotated[int, Meta(ge=1, le=10**4, description=(
+        "candidates that the sampler chooses before it has the results of any of the batch"))] = 16
+    patience: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | None, Meta(description=(
+        "the sampler's search ends after as many candidates in a row without a better one; absent: max_trials alone"
+    ))] = None
+    racing: Annotated[bool, Meta(description=(
+        "a candidate of the sampler runs seed by seed, and is dropped once its differences from the best on the same "
+        "seeds leave no doubt that it is worse"))] = False
+    held_out: Annotated[int, Meta(ge=0, le=10**4, description=(
+        "seeds after those of the search on which the best candidate is compared with the experiment as it is, in "
+        "pairs; 0: it is not"))] = 0
     users: Annotated[tuple[Count, ...], Meta(description=(
         "users of a closed loop, with load = \"concurrency\": each sends a request when its last one ended"))] = ()
     rel_tol: Annotated[Share, Meta(description="of the largest rate, relative, with load = \"capacity\"")] = 0.01
@@ -62,6 +77,11 @@ class TuneTable(StudyTable, kw_only=True):
     epsilon: Annotated[Literal["ci", "none"], Meta(description=(
         "ci: values within half of an interval of each other are equal, so that noise makes no winners"))] = "ci"
     winners: Annotated[int, Meta(ge=1, le=10**4, description="experiments that are written, the best first")] = 10
+
+    @staticmethod
+    def takes_ranges(settings: Any) -> bool:
+        """See StudyTable: Optuna's samplers do, which auto chooses for such a range."""
+        return settings.search in (OPTUNA, AUTO)
 
     @staticmethod
     def checks(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
@@ -113,7 +133,7 @@ def check(study: Study) -> Question:
 def checks_of(study: Study) -> tuple[Callable[[], Iterable[str]], ...]:
     """Return checks of objectives, of bounds, and of combinations of keys."""
     each = (_faults_of_objectives, _faults_of_bounds, _faults_of_statistics, _faults_of_seeds,
-            _faults_of_load, _faults_of_users, _faults_of_layouts, _faults_of_search)
+            _faults_of_load, _faults_of_users, _faults_of_layouts, _faults_of_search, faults_of_sampling)
     return tuple(partial(check, study, f"{study.file}: study") for check in each)
 
 
@@ -197,10 +217,6 @@ def _faults_of_search(study: Study, place: str):
         yield f'{place}.first_requests: expected none with search = "{given.search}"'
     if given.search == HALVING and num_requests_of(study) is None:
         yield f"{place}.search: halving takes a workload that is drawn, with num_requests; a trace is as long as it is"
-    if given.search == OPTUNA and given.design != "grid":
-        yield f'{place}.design: expected "grid" with search = "optuna", which chooses values itself'
-    if given.search == OPTUNA and (given.exclude or given.only):
-        yield f"{place}.exclude: expected none, nor only, with search = \"optuna\""
 
 
 def _faults_of_bounds(study: Study, place: str):
