@@ -64,6 +64,12 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     like: Annotated[Literal["vllm", "sglang"] | None, Meta(description=(
         "paths and metrics as of this engine; default: sglang, if all pools have its scheduler, else vllm"
         ))] = None
+    tokenizer: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "tokenizer.json of the model, as Hugging Face's package tokenizers writes it, for the ids that a real server "
+        "would have; default: a token is a word, another character, or a run of white space"))] = None
+    chat_template: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "text of a chat: a file with the model's Jinja template, or its tokenizer_config.json; default: role and "
+        "content of each message, each on a line"))] = None
     text: Annotated[Literal["filler", "echo", "dataset"], Meta(description=(
         "texts of answers. filler: words; echo: the prompt, or the last message of the user, again and again; dataset: "
         "a line of the file `dataset`"))] = "filler"

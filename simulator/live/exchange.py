@@ -10,6 +10,7 @@ from simulator.domain import records
 from simulator.live import logprobs
 from simulator.live.answers import Answer
 from simulator.live.bodies import Body, Refused
+from simulator.live.words import Words
 
 encode = msgspec.json.encode
 CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
@@ -74,11 +75,11 @@ class Choice:
 class Exchange:
     """The answers to one HTTP request, as far as they are due.
 
-    body : of the request. choices : in order of their index. interval : fewest tokens of an event.
+    body : of the request. words : tokenizer. choices : in order of their index. interval : fewest tokens of an event.
     """
 
-    def __init__(self, head: Head, body: Body, choices: list[Choice], interval: int = 1):
-        self.head, self.body, self.choices = head, body, choices
+    def __init__(self, head: Head, body: Body, words: Words, choices: list[Choice], interval: int = 1):
+        self.head, self.body, self.words, self.choices = head, body, words, choices
         self.interval = body.stream_interval or interval
         self.has_news = asyncio.Event()
         self.due_ns: int | None = None          # time of the wall of the oldest news that are not written
@@ -186,8 +187,9 @@ class Exchange:
         names = ([f"token_id:{token}" for token in answer.ids[tokens]] if self.body.return_tokens_as_token_ids
                  else pieces)
         if self.head.kind == CHAT:
-            return logprobs.of_chat(pieces, names, most)
-        return logprobs.of_completion(pieces, names, most, sum(map(len, answer.pieces[:tokens.start])))
+            return logprobs.of_chat(pieces, names, self.words, most)
+        begin = sum(map(len, answer.pieces[:tokens.start]))
+        return logprobs.of_completion(pieces, names, self.words, most, begin)
 
     # ---- whole answers
 

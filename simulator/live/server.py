@@ -4,6 +4,7 @@ import hmac
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -64,6 +65,7 @@ class Server:
     def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.publishers = None                  # of KV events
+        self.template: Callable[[ChatBody | TokenizeBody], str] = chat_text     # text of a chat
         self.faults = Faults(answers.seed)
         self._pod = {"x-inference-namespace": os.environ["POD_NAMESPACE"]} if os.environ.get("POD_NAMESPACE") else {}
         self.is_closing = False
@@ -120,10 +122,7 @@ class Server:
                           param="prompt")
         if kinds == {int}:
             prompts = [prompts]
-        found = []
-        for each in prompts:
-            ids = self.ids_of(each)
-            found.append(Prompt(ids, ids, each if isinstance(each, str) else self.words.decode(each)))
+        found = [self.prompt_of(each, body.add_special_tokens is not False) for each in prompts]
         most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
         return await self.serve(request, door, TEXT, body, found, most)
 
@@ -131,18 +130,22 @@ class Server:
         body = await self.body_of(request, ChatBody)
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
-        text = chat_text(body.messages, body.add_generation_prompt is not False)
-        ids, last = self.words.encode(text), [each for each in body.messages if each.role == "user"][-1:]
+        text = self.template(body)
+        ids = self.words.encode(text, bool(body.add_special_tokens))
+        last = [each for each in body.messages if each.role == "user"][-1:] if self.facts.serve.text == "echo" else ()
         echoed = self.words.encode(content_text(last[0].content)) if last else ids
         prompt = Prompt(ids, echoed if len(echoed) else ids, text)
         most = body.max_completion_tokens or body.max_tokens or self.facts.serve.default_max_tokens or None
         return await self.serve(request, door, CHAT, body, [prompt], most)
 
-    def ids_of(self, given: str | list[int]) -> np.ndarray:
-        """Return the tokens of a text, or checked ids. Raises Refused."""
-        if isinstance(given, str):
-            return self.words.encode(given)
-        return self._checked(given)
+    def prompt_of(self, given: str | list[int], with_special: bool = True) -> Prompt:
+        """Return the prompt of a text, or of ids, which are checked. Raises Refused."""
+        if not isinstance(given, str):
+            ids = self._checked(given)
+            return Prompt(ids, ids, self.words.decode(given))
+        ids = self.words.encode(given, with_special)
+        echoed = self.words.encode(given) if self.facts.serve.text == "echo" else ids
+        return Prompt(ids, echoed if len(echoed) else ids, given)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         end = max(self.facts.vocabulary, FIRST_ID)
@@ -176,7 +179,7 @@ class Server:
         demand = demand_of(body, self.facts.serve.tool_calls)
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
         head = Head(kind, PREFIXES[kind] + name, self.facts.model)
-        exchange = self.exchanges[kind](head, body, [], self.facts.serve.stream_interval)
+        exchange = self.exchanges[kind](head, body, self.words, [], self.facts.serve.stream_interval)
         first = self.service.fleet.count
         names = names_of(request.headers, body.model, body.session_id, body.user)
         self.num_open[door] += 1
@@ -311,15 +314,15 @@ class Server:
         body = await self.body_of(request, TokenizeBody)
         if (body.prompt is None) == (body.messages is None):
             raise Refused(400, "expected either prompt or messages", param="prompt")
-        text = body.prompt if body.messages is None else chat_text(
-            body.messages, body.add_generation_prompt is not False)
-        ids = self.words.encode(text).tolist()
+        text = body.prompt if body.messages is None else self.template(body)
+        special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
+        ids = self.words.encode(text, special).tolist()
         return _json({"count": len(ids), "max_model_len": self.service.fleet.max_model_len, "tokens": ids,
-                      "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
+                      "token_strs": list(map(self.words.name, ids)) if body.return_token_strs else None})
 
     async def _detokenize(self, request, door: int) -> web.Response:
         body = await self.body_of(request, DetokenizeBody)
-        return _json({"prompt": self.words.decode(body.tokens)})
+        return _json({"prompt": self.words.decode(self._checked(body.tokens).tolist())})
 
     async def _metrics(self, request, door: int) -> web.Response:
         began_ns = time.thread_time_ns()

@@ -15,7 +15,6 @@ from aiohttp import web
 from simulator.live.bodies import CompletionBody, Natural, Positive, Refused, StructuredOutputs
 from simulator.live.exchange import GENERATE, Choice, Exchange, encode
 from simulator.live.metrics import loads
-from simulator.live.texts import Prompt
 
 DEFAULT_NEW_TOKENS = 128
 
@@ -117,13 +116,9 @@ class SglangFace:
         if not given:
             raise Refused(400, "The prompt is empty: it must have at least one token.", param="text")
         is_list = isinstance(given, list) and not isinstance(given[0], int)
-        prompts = [self._prompt(each) for each in (given if is_list else [given])]
+        prompts = [self._server.prompt_of(each) for each in (given if is_list else [given])]
         return await self._server.serve(request, door, GENERATE, body.completion(is_list), prompts,
                                         body.sampling_params.max_new_tokens)
-
-    def _prompt(self, given: str | list[int]) -> Prompt:
-        ids = self._server.ids_of(given)
-        return Prompt(ids, ids, given if isinstance(given, str) else self._server.words.decode(given))
 
     async def _get_load(self, request: web.BaseRequest, door: int) -> web.Response:
         fleet = self._server.service.fleet
