@@ -25,6 +25,7 @@ from simulator.live.bodies import (
     content_text,
     read_body,
 )
+from simulator.live.cache_paths import CachePaths
 from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.faults import Breakage, Faults
@@ -38,7 +39,7 @@ from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
-GUARDED = ("/v1", "/generate")  # paths that need the key
+GUARDED = ("/v1", "/generate", "/flush_cache")      # paths that need the key
 STALL_S = 0.05                  # between two looks for the end of the session
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
@@ -84,6 +85,7 @@ class Server:
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
             ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas,
             ("GET", "/kv_event_sources"): self._kv_event_sources}
+        self._routes |= CachePaths(self).routes(facts.serve.like)
         if facts.serve.like == "sglang":
             self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 

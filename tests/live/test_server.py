@@ -314,6 +314,28 @@ def test_an_admin_of_replicas(tmp_path):
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 
+def test_a_reset_empties_the_caches_that_no_request_uses(tmp_path):
+    async def scenario(client, admin):
+        async def reset(query=""):
+            async with client.post(f"/reset_prefix_cache{query}") as answer:
+                return answer.status, await answer.read()
+
+        async def hits(**changes):
+            usage = (await post(client, COMPLETIONS, HELLO | changes))[1]["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        found = [await hits(), await hits(), await reset(), await hits()]
+        long = asyncio.create_task(hits(max_tokens=60))
+        await asyncio.sleep(0.05)
+        return found, await reset(), await long, await hits(), (await reset("?reset_running_requests=true"))[0]
+
+    site = Site(tmp_path, speed=2, overrides=["topology.replicas=1"])
+    found, busy, during, after, refused = site.talk(scenario)
+    assert found == [0, 4, (200, b""), 0]
+    assert (busy, during, after, refused) == ((200, b""), 4, 4, 501)
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
 def test_replicas_that_cannot_change(tmp_path):
     async def scenario(client, admin):
         async with admin.put("/admin/scale", json={"replicas": 3}) as answer:

@@ -71,3 +71,28 @@ def test_pages_that_routers_read(tmp_path):
                  f'sglang:cache_config_info{{{labels},page_size="1",num_pages="200"}} 1.0',
                  f'sglang:num_retractions_bucket{{{labels},le="0.0"}} 1'):
         assert line in metrics.splitlines()
+
+
+def test_caches_are_flushed_while_no_request_runs(tmp_path):
+    async def scenario(client, admin):
+        async def flushed(method="post", query=""):
+            async with getattr(client, method)(f"/flush_cache{query}") as answer:
+                return answer.status, await answer.text()
+
+        async def hits():
+            return (await post(client, "/generate", ASKED))[1]["meta_info"]["cached_tokens"]
+
+        found = [await hits(), await hits(), await flushed("get"), await hits()]
+        long = asyncio.create_task(post(client, "/generate", ASKED | {"sampling_params": {
+            "max_new_tokens": 60, "ignore_eos": True}}))
+        await asyncio.sleep(0.05)
+        return found, await flushed(), await flushed(query="?timeout=x"), await flushed(query="?timeout=60"), (
+            await long)[0], await hits()
+
+    site = Site(tmp_path, speed=2, overrides=[*SGLANG, "topology.replicas=1"])
+    (first, second, (status, text), third), busy, wrong, later, long, last = site.talk(scenario)
+    assert (first, second, third) == (0, 2, 0)
+    assert (status, text[:15]) == (200, "Cache flushed.\n")
+    assert busy == (400, "Flush cache failed.\n")
+    assert (wrong[0], later[0], long, last) == (422, 200, 200, 0)
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
