@@ -97,12 +97,15 @@ class Session:
         """Number of replicas that serve."""
         return len(self.fleet.cluster.replicas)
 
-    def banner(self, host: str, ports: list[int], admin_port: int | None) -> Iterator[str]:
-        """Yield the lines to print when the ports listen."""
+    def banner(self, host: str, ports: list[int], admin_port: int | None, scheme: str = "http") -> Iterator[str]:
+        """Yield the lines to print when the ports listen.
+
+        scheme : http or https.
+        """
         clock, places = self.service.clock, self.num_replicas
-        further = f", ..., http://{host}:{ports[-1]}/v1, a port each" if len(ports) > 1 else ""
+        further = f", ..., {scheme}://{host}:{ports[-1]}/v1, a port each" if len(ports) > 1 else ""
         yield (f"serving {self.server.facts.model} by {places} simulated replica{'s' * (places > 1)} at "
-               f"http://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
+               f"{scheme}://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
         if admin_port is not None:
             yield f"admin at http://127.0.0.1:{admin_port}/admin"
         if clock.is_fast:

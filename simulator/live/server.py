@@ -345,10 +345,10 @@ def _json(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), headers=JSON)
 
 
-async def listen(handler, host: str, port: int, limits) -> tuple[web.ServerRunner, int]:
+async def listen(handler, host: str, port: int, limits, tls=None) -> tuple[web.ServerRunner, int]:
     """Listen on a port, 0: any; return the runner and the port.
 
-    limits : settings.Limits.
+    limits : settings.Limits. tls : ssl.SSLContext; None: plain HTTP.
     """
     loop = asyncio.get_running_loop()
 
@@ -366,5 +366,5 @@ async def listen(handler, host: str, port: int, limits) -> tuple[web.ServerRunne
                         keepalive_timeout=limits.idle_s, access_log=None)
     runner = web.ServerRunner(server, handle_signals=False)
     await runner.setup()
-    await web.TCPSite(runner, host, port, backlog=1024).start()
+    await web.TCPSite(runner, host, port, backlog=1024, ssl_context=tls).start()
     return runner, runner.addresses[0][1]
