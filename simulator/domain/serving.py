@@ -99,6 +99,9 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         "KV events of prefix caches over ZeroMQ; default: none"))] = None
     kv_event_encoding: Annotated[Literal["map", "array"], Meta(description=(
         "events as maps, as vLLM 0.33 writes them, or as arrays, as versions before it"))] = "map"
+    spans: Annotated[bool, Meta(description=(
+        "a span of each request that completes, as vLLM's traces have it, in spans.jsonl of the session: OTLP JSON"
+        ))] = False
     limits: Annotated[ServeLimits, Meta(description="limits of connections")] = ServeLimits()
 
     def __post_init__(self):
@@ -110,5 +113,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError('output_tokens = "dataset" takes text = "dataset"')
         if self.on_overrun == "stretch" and self.speed == FAST:
             raise ValueError('on_overrun = "stretch" takes a number as speed: at speed "fast" nothing is late')
+        if self.metrics_clock == "wall" and self.spans:
+            raise ValueError('spans = true takes metrics_clock = "simulated": spans have simulated times')
         if self.metrics_clock == "wall" and self.speed == FAST:
             raise ValueError('metrics_clock = "wall" takes a number as speed')

@@ -25,6 +25,7 @@ from simulator.live.fleet import LiveFleet
 from simulator.live.service import Service
 from simulator.live.session import differing_rows, write_session
 from simulator.live.settings import Settings
+from simulator.live.spans import Spans
 from simulator.live.texts import Writer
 from simulator.live.words import FIRST_ID, Words
 from simulator.results.directory import Contents, staged
@@ -32,7 +33,8 @@ from simulator.results.directory import Contents, staged
 VOCABULARY = 128_000            # without a model
 LEAST_VOCABULARY = 2 * FIRST_ID
 BUSY_CORES = 0.5                # used by a process that may be too slow by itself
-CONTENTS = Contents("serve", {"session", "results", "serve.json"}.__contains__, frozenset(("serve.json",)),
+FILES = {"session", "results", "serve.json", "spans.jsonl"}
+CONTENTS = Contents("serve", FILES.__contains__, frozenset(("serve.json",)),
                     lambda _: "an earlier session exists")
 
 
@@ -77,6 +79,9 @@ class Session:
         answers = Answers(self.fleet, words, Writer(serve, words, natural), experiment.seed)
         self.server = Server(self.service, answers, words, facts, tally)
         self.server.template = template or chat_text
+        if serve.spans:
+            refusals.check_spans(serve)
+            self.server.spans = Spans(self.service.clock, experiment.seed)
         if serve.kv_events is not None:
             refusals.check_kv_events(self.fleet, experiment)
             self.server.publishers = _publishers(self.fleet, serve, facts.model)
@@ -128,6 +133,9 @@ class Session:
                 result = run_experiment(load_experiment(file), folder / "results", quiet=True)
                 differing = differing_rows(served, result.requests)
             report = self._report(len(served), differing)
+            if self.server.spans is not None:
+                (folder / "spans.jsonl").write_bytes(b"".join(self.server.spans.lines(
+                    served, self.server.facts.serve.like)))
             text = json.dumps(report, indent=2) + "\n"
             (folder / "serve.json").write_text(text, encoding="utf-8", newline="\n")
         return report

@@ -35,6 +35,7 @@ from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
 from simulator.live.sglang_face import SglangFace
+from simulator.live.spans import Spans, request_name
 from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
@@ -66,6 +67,7 @@ class Server:
     def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.publishers = None                  # of KV events
+        self.spans: Spans | None = None         # of requests
         self.template: Callable[[ChatBody | TokenizeBody], str] = chat_text     # text of a chat
         self.faults = Faults(answers.seed)
         self._pod = {"x-inference-namespace": os.environ["POD_NAMESPACE"]} if os.environ.get("POD_NAMESPACE") else {}
@@ -189,6 +191,7 @@ class Server:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
                     self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
+                    self._trace(exchange, request.headers)
             return await (self._stream if body.stream else self._whole)(request, exchange, first, breakage)
         finally:
             self.num_open[door] -= 1
@@ -217,6 +220,13 @@ class Server:
             raise Refused(503, "The session has as many requests as --most-requests allows.",
                           "Service Unavailable") from None
         exchange.choices.append(choice)
+
+    def _trace(self, exchange: Exchange, headers) -> None:
+        """Take note of the last request of an exchange, for its span."""
+        if self.spans is not None:
+            choice, head, body = exchange.choices[-1], exchange.head, exchange.body
+            self.spans.note(choice.row, request_name(head.kind, head.id, choice.index, body.n or 1), body,
+                            choice.answer.request.max_tokens, headers)
 
     def _cached_tokens(self, row: int) -> int:
         return int(self.service.fleet.workload.requests["cached_tokens"][row])
