@@ -27,6 +27,8 @@ class ModelTokenizer:
     Raises InputErrors: the file cannot be read, or is no tokenizer, or has no words for texts of answers.
     """
 
+    most_at_once = 10_000       # characters, about 10 ms; longer texts are encoded by a thread
+
     def __init__(self, path: str):
         self._tokenizer = _read(path)
         self.size = 1 + max(self._tokenizer.get_vocab().values(), default=-1)

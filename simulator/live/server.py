@@ -126,7 +126,7 @@ class Server:
                           param="prompt")
         if kinds == {int}:
             prompts = [prompts]
-        found = [self.prompt_of(each, body.add_special_tokens is not False) for each in prompts]
+        found = [await self.prompt_of(each, body.add_special_tokens is not False) for each in prompts]
         most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
         return await self.serve(request, door, TEXT, body, found, most)
 
@@ -135,21 +135,27 @@ class Server:
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
         text = self.template(body)
-        ids = self.words.encode(text, bool(body.add_special_tokens))
+        ids = await self._encoded(text, bool(body.add_special_tokens))
         last = [each for each in body.messages if each.role == "user"][-1:] if self.facts.serve.text == "echo" else ()
-        echoed = self.words.encode(content_text(last[0].content)) if last else ids
+        echoed = await self._encoded(content_text(last[0].content)) if last else ids
         prompt = Prompt(ids, echoed if len(echoed) else ids, text)
         most = body.max_completion_tokens or body.max_tokens or self.facts.serve.default_max_tokens or None
         return await self.serve(request, door, CHAT, body, [prompt], most)
 
-    def prompt_of(self, given: str | list[int], with_special: bool = True) -> Prompt:
+    async def prompt_of(self, given: str | list[int], with_special: bool = True) -> Prompt:
         """Return the prompt of a text, or of ids, which are checked. Raises Refused."""
         if not isinstance(given, str):
             ids = self._checked(given)
             return Prompt(ids, ids, self.words.decode(given))
-        ids = self.words.encode(given, with_special)
-        echoed = self.words.encode(given) if self.facts.serve.text == "echo" else ids
+        ids = await self._encoded(given, with_special)
+        echoed = await self._encoded(given) if self.facts.serve.text == "echo" else ids
         return Prompt(ids, echoed if len(echoed) else ids, given)
+
+    async def _encoded(self, text: str, with_special: bool = False) -> np.ndarray:
+        """Return the tokens of a text; other clients are served while a tokenizer reads a long one."""
+        if len(text) <= self.words.most_at_once:
+            return self.words.encode(text, with_special)
+        return await asyncio.to_thread(self.words.encode, text, with_special)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         end = max(self.facts.vocabulary, FIRST_ID)
@@ -328,7 +334,7 @@ class Server:
             raise Refused(400, "expected either prompt or messages", param="prompt")
         text = body.prompt if body.messages is None else self.template(body)
         special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
-        ids = self.words.encode(text, special).tolist()
+        ids = (await self._encoded(text, special)).tolist()
         return _json({"count": len(ids), "max_model_len": self.service.fleet.max_model_len, "tokens": ids,
                       "token_strs": list(map(self.words.name, ids)) if body.return_token_strs else None})
 

@@ -116,7 +116,7 @@ class SglangFace:
         if not given:
             raise Refused(400, "The prompt is empty: it must have at least one token.", param="text")
         is_list = isinstance(given, list) and not isinstance(given[0], int)
-        prompts = [self._server.prompt_of(each) for each in (given if is_list else [given])]
+        prompts = [await self._server.prompt_of(each) for each in (given if is_list else [given])]
         return await self._server.serve(request, door, GENERATE, body.completion(is_list), prompts,
                                         body.sampling_params.max_new_tokens)
 

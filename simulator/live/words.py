@@ -1,4 +1,5 @@
 """Tokens of a text: words, single other characters and white space; and words as the text of answers."""
+import math
 import re
 from hashlib import blake2b
 from typing import NamedTuple
@@ -29,6 +30,8 @@ class Words:
 
     vocabulary : number of ids, above `FIRST_ID`.
     """
+
+    most_at_once = math.inf     # characters that are encoded while no one else is served
 
     def __init__(self, vocabulary: int):
         self._span = vocabulary - FIRST_ID

@@ -1,5 +1,8 @@
 """Sessions with the tokenizer of a model: ids, counts and texts are those of the package `tokenizers`."""
+import asyncio
 import json
+import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -98,6 +101,28 @@ def test_forms_data_sets_and_the_record(site, tmp_path, model):
     assert formed["choices"][0]["text"].rstrip() == "[so]"
     assert formed["usage"]["completion_tokens"] == len(formed["choices"][0]["token_ids"]) == 13
     assert made.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_others_are_answered_while_a_long_text_is_read(site, monkeypatch):
+    made, is_answered, waited = site(), threading.Event(), []
+    words = made.session.server.words
+
+    def slow(text, with_special=False):
+        if len(text) > words.most_at_once:
+            waited.append(is_answered.wait(30))
+        return type(words).encode(words, text, with_special)
+
+    async def scenario(client, admin):
+        long = asyncio.create_task(post(client, "/tokenize", {"prompt": "hello " * 2_000}))
+        while not words.encode.called:
+            await asyncio.sleep(0.001)
+        short = await post(client, "/tokenize", {"prompt": "hello"})
+        is_answered.set()
+        return short[1]["count"], (await long)[1]["count"]
+
+    monkeypatch.setattr(words, "encode", Mock(side_effect=slow))
+    assert made.talk(scenario) == (2, 2_002)        # with the blank at the end
+    assert waited == [True]
 
 
 @pytest.mark.parametrize(("content", "fault"), [
