@@ -9,7 +9,7 @@ from simulator.live.demands import Demand
 from simulator.live.fleet import LiveFleet, LiveRequest
 from simulator.live.prompts import Texts
 from simulator.live.texts import Prompt, Writer
-from simulator.live.words import Words
+from simulator.live.words import Words, Written
 
 
 class Answer(NamedTuple):
@@ -27,6 +27,11 @@ class Answer(NamedTuple):
     request: LiveRequest
     ids: list[int]
     tool: str | None = None
+
+    def behind(self, text: Written) -> "Answer":
+        """Return the answer behind its prompt."""
+        return self._replace(pieces=text.pieces + self.pieces, shown=sum(map(len, text.pieces)) + self.shown,
+                             ids=text.ids + self.ids)
 
 
 class Answers:

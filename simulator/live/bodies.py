@@ -148,6 +148,11 @@ class CompletionBody(Body, kw_only=True):
     suffix: str | None = None
     add_special_tokens: bool | None = True
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.echo and self.prompt_logprobs is None:
+            self.prompt_logprobs = self.logprobs        # as in vLLM, in streams, too
+
     @property
     def num_logprobs(self) -> int | None:
         """Tokens with log probabilities at each place; None: none at all."""
@@ -212,7 +217,7 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
 
 
 # Fields that cannot be served -> values that ask for nothing.
-UNSERVED = {"use_beam_search": (None, False), "echo": (None, False), "suffix": (None, "")}
+UNSERVED = {"use_beam_search": (None, False), "suffix": (None, "")}
 
 
 def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:

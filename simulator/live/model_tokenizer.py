@@ -66,7 +66,19 @@ class ModelTokenizer:
 
     def written(self, text: str) -> Written:
         """Return a text, token by token. Raises Refused: the tokenizer cannot."""
-        return self._of(self._encoded(text))
+        return self.read(self._encoded(text))
+
+    def read(self, ids: list[int]) -> Written:
+        """Return the text that each token adds to those before it."""
+        stream, pieces = DecodeStream(skip_special_tokens=True), []
+        for token in ids:
+            try:
+                piece = stream.step(self._tokenizer, token)
+            except Exception:           # the text before is not the beginning of the text with the token: begin anew
+                stream = DecodeStream(skip_special_tokens=True)
+                piece = stream.step(self._tokenizer, token)
+            pieces.append(piece or "")
+        return Written(pieces, ids)
 
     def filler(self, start: int, count: int) -> Written:
         """Return so many words in order, with a blank between two."""
@@ -78,13 +90,13 @@ class ModelTokenizer:
 
     def echo(self, ids: list[int], length: int) -> Written:
         """Return so many tokens of a text that begins anew after its end."""
-        return self.again(self._of(ids[:length]), length)
+        return self.again(self.read(ids[:length]), length)
 
     def again(self, text: Written, length: int) -> Written:
         """Return so many tokens of a text that begins anew after its end, behind a blank."""
         joined = "".join(text.pieces)
         again = text.ids if joined[:1].isspace() else self._encoded(f" {joined}") or text.ids
-        return self._of((text.ids + again * -(-(length - len(text.ids)) // len(again)))[:length])
+        return self.read((text.ids + again * -(-(length - len(text.ids)) // len(again)))[:length])
 
     def padded(self, text: Written, length: int) -> Written:
         """Return the first tokens of a text, or the text and blanks.
@@ -111,23 +123,11 @@ class ModelTokenizer:
         except Exception as error:      # the package raises no narrower class
             raise Refused(400, f"The text cannot be tokenized: {error}", param="prompt") from None
 
-    def _of(self, ids: list[int]) -> Written:
-        """Return the text that each token adds to those before it."""
-        stream, pieces = DecodeStream(skip_special_tokens=True), []
-        for token in ids:
-            try:
-                piece = stream.step(self._tokenizer, token)
-            except Exception:           # the text before is not the beginning of the text with the token: begin anew
-                stream = DecodeStream(skip_special_tokens=True)
-                piece = stream.step(self._tokenizer, token)
-            pieces.append(piece or "")
-        return Written(pieces, ids)
-
     def _is_joined(self) -> bool:
         """Return whether some word has other tokens, or another text, between the words beside it."""
         text, ids = self.filler(0, len(self._words) + 1)
         joined = "".join(text)
-        return self._encoded(joined) != ids or "".join(self._of(ids).pieces) != joined
+        return self._encoded(joined) != ids or "".join(self.read(ids).pieces) != joined
 
 
 def _read(path: str) -> Tokenizer:

@@ -216,10 +216,12 @@ class Server:
                           headers={"Retry-After": "1"})
 
     def _submit(self, exchange: Exchange, prompt: Prompt, answer: Answer, door: int, names: dict[str, str]) -> None:
-        most = exchange.body.prompt_logprobs
-        choice = Choice(len(exchange.choices), answer, len(prompt.ids), None if most is None else logprobs.of_prompt(
-            prompt.ids.tolist(), self.words, most))
-        asked = choice.answer.request._replace(door=door, labels=names)
+        most, ids, asked = exchange.body.prompt_logprobs, prompt.ids, answer.request._replace(door=door, labels=names)
+        lead = 0
+        if exchange.head.kind == TEXT and exchange.body.echo:
+            lead, answer = len(ids), answer.behind(self.words.read(ids.tolist()))
+        choice = Choice(len(exchange.choices), answer, len(ids), None if most is None else logprobs.of_prompt(
+            ids.tolist(), self.words, most), lead)
         try:
             choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
         except Full:

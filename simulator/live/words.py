@@ -61,6 +61,10 @@ class Words:
         """Return a text, token by token."""
         return self._of(PIECES.findall(text))
 
+    def read(self, ids: list[int]) -> Written:
+        """Return the text of each token."""
+        return Written(list(map(self.piece, ids)), ids)
+
     def filler(self, start: int, count: int) -> Written:
         """Return so many words in order, with a blank between two."""
         return self._of([word(start + i) if i == 0 else f" {word(start + i)}" for i in range(count)])

@@ -71,9 +71,10 @@ def test_an_echo_of_characters_of_several_tokens(site, model):
     async def scenario(client, admin):
         return (await events_of(client, COMPLETIONS, asked | {"max_tokens": 12}),
                 await post(client, COMPLETIONS, asked | {"max_tokens": 12, "stop": [f"{SMILE} t"]}),
-                await post(client, COMPLETIONS, asked | {"max_tokens": 4}), await post(client, CHAT, talk))
+                await post(client, COMPLETIONS, asked | {"max_tokens": 4}), await post(client, CHAT, talk),
+                await post(client, COMPLETIONS, asked | {"max_tokens": 1, "echo": True}))
 
-    events, (_, stopped), (_, cut), (_, chat) = site(text="echo").talk(scenario)
+    events, (_, stopped), (_, cut), (_, chat), (_, behind) = site(text="echo").talk(scenario)
     assert "".join(event["choices"][0]["text"] for event in events) == f"{MET} one hello "
     assert [event["choices"][0]["text"] for event in events][:7] == ["hello", " ", "", "", "", SMILE, " there"]
     assert stopped["choices"][0]["text"] == "hello "
@@ -81,6 +82,8 @@ def test_an_echo_of_characters_of_several_tokens(site, model):
     assert cut["choices"][0]["text"] == "hello "             # half of a character has no text
     assert cut["choices"][0]["token_ids"] == plain(model, MET)[:4]
     assert chat["choices"][0]["message"]["content"] == MET
+    assert behind["choices"][0]["text"] == f"{MET} onehello"
+    assert behind["choices"][0]["token_ids"] == model.encode(f"{MET} one").ids + plain(model, "hello")
 
 
 def test_forms_data_sets_and_the_record(site, tmp_path, model):
