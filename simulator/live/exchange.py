@@ -15,6 +15,7 @@ from simulator.live.words import Words
 encode = msgspec.json.encode
 CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
 PREFIXES = {CHAT: "chatcmpl-", TEXT: "cmpl-", GENERATE: ""}      # of the ids of answers
+ABORT = "abort"                 # the reason that an answer ends which an admin or the client has aborted
 DONE = b"data: [DONE]\n\n"
 BACK_OFF = ("admission", "queue_full", "shed", "expired", "recalled")       # causes at the gateway, answered by 429
 
@@ -61,6 +62,12 @@ class Choice:
         tokens += self.lead * (self.made == 0)
         self._text += "".join(self.answer.pieces[self.made:self.made + tokens])
         self.made += tokens
+
+    def abort(self) -> None:
+        """End the answer with the tokens that are due."""
+        self.is_over = True
+        self.answer = self.answer._replace(finish_reason=ABORT, stop_reason=None,
+                                           shown=min(len(self._text), self.answer.shown))
 
     @property
     def generated(self) -> int:

@@ -40,7 +40,7 @@ from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
-GUARDED = ("/v1", "/generate", "/flush_cache")      # paths that need the key
+GUARDED = ("/v1", "/generate", "/flush_cache", "/abort_request")       # paths that need the key
 STALL_S = 0.05                  # between two looks for the end of the session
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
@@ -77,6 +77,7 @@ class Server:
         self.statuses: Counter = Counter()
         self.ignored: Counter = Counter()
         self.num_open: Counter = Counter()      # HTTP requests, by door
+        self.open: dict[int, Exchange] = {}     # by its id in Python
         self.second = lambda: time.monotonic_ns() // 10**9
         self._counted_second, self._in_second = -1, 0
         self._began_s = int(time.time())
@@ -193,6 +194,7 @@ class Server:
         first = self.service.fleet.count
         names = names_of(request.headers, body.model, body.session_id, body.user)
         self.num_open[door] += 1
+        self.open[id(exchange)] = exchange
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
@@ -201,6 +203,7 @@ class Server:
             return await (self._stream if body.stream else self._whole)(request, exchange, first, breakage)
         finally:
             self.num_open[door] -= 1
+            del self.open[id(exchange)]
             for choice in exchange.choices:
                 if not choice.is_over:
                     self.service.leave(choice.row)
@@ -228,6 +231,14 @@ class Server:
             raise Refused(503, "The session has as many requests as --most-requests allows.",
                           "Service Unavailable") from None
         exchange.choices.append(choice)
+
+    def abort(self, exchange: Exchange) -> None:
+        """End the answers of an exchange with the tokens that are due."""
+        for choice in exchange.choices:
+            if not choice.is_over:
+                self.service.leave(choice.row)
+                choice.abort()
+        exchange.has_news.set()
 
     def _trace(self, exchange: Exchange, headers) -> None:
         """Take note of the last request of an exchange, for its span."""

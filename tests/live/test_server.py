@@ -351,10 +351,11 @@ def test_a_reset_empties_the_caches_that_no_request_uses(tmp_path):
 
         found = [await hits(), await hits(), await reset(), await hits()]
         long = asyncio.create_task(hits(max_tokens=60))
-        await asyncio.sleep(0.05)
+        while not site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
         return found, await reset(), await long, await hits(), (await reset("?reset_running_requests=true"))[0]
 
-    site = Site(tmp_path, speed=2, overrides=["topology.replicas=1"])
+    site = Site(tmp_path, speed=0.5, overrides=["topology.replicas=1"])
     found, busy, during, after, refused = site.talk(scenario)
     assert found == [0, 4, (200, b""), 0]
     assert (busy, during, after, refused) == ((200, b""), 4, 4, 501)
