@@ -64,6 +64,12 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     like: Annotated[Literal["vllm", "sglang"] | None, Meta(description=(
         "paths and metrics as of this engine; default: sglang, if all pools have its scheduler, else vllm"
         ))] = None
+    tokenizer: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "tokenizer.json of the model, as Hugging Face's package tokenizers writes it, for the ids that a real server "
+        "would have; default: a token is a word, another character, or a run of white space"))] = None
+    chat_template: Annotated[str | None, Meta(extra={"path": True}, description=(
+        "text of a chat: a file with the model's Jinja template, or its tokenizer_config.json; default: role and "
+        "content of each message, each on a line"))] = None
     text: Annotated[Literal["filler", "echo", "dataset"], Meta(description=(
         "texts of answers. filler: words; echo: the prompt, or the last message of the user, again and again; dataset: "
         "a line of the file `dataset`"))] = "filler"
@@ -93,6 +99,9 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         "KV events of prefix caches over ZeroMQ; default: none"))] = None
     kv_event_encoding: Annotated[Literal["map", "array"], Meta(description=(
         "events as maps, as vLLM 0.33 writes them, or as arrays, as versions before it"))] = "map"
+    spans: Annotated[bool, Meta(description=(
+        "a span of each request that completes, as vLLM's traces have it, in spans.jsonl of the session: OTLP JSON"
+        ))] = False
     limits: Annotated[ServeLimits, Meta(description="limits of connections")] = ServeLimits()
 
     def __post_init__(self):
@@ -104,5 +113,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError('output_tokens = "dataset" takes text = "dataset"')
         if self.on_overrun == "stretch" and self.speed == FAST:
             raise ValueError('on_overrun = "stretch" takes a number as speed: at speed "fast" nothing is late')
+        if self.metrics_clock == "wall" and self.spans:
+            raise ValueError('spans = true takes metrics_clock = "simulated": spans have simulated times')
         if self.metrics_clock == "wall" and self.speed == FAST:
             raise ValueError('metrics_clock = "wall" takes a number as speed')

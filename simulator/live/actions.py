@@ -140,11 +140,17 @@ class Actions:
         busy = [place.number for place in places if place.serves and not is_idle(place.replica)]
         if busy:
             raise NotPossible(f"replica {busy[0]} has requests: their KV blocks are in use")
-        time_ns = self._free_instant(now_ns)
-        failures = [Failure(kind="cache", which=number, at_s=time_ns / 1e9)
-                    for number in dict.fromkeys(place.number for place in places)]
-        self._faults += [Fault(failure, self._upkeep.fail(failure)) for failure in failures]
-        return self._note(time_ns, "reset_cache", {"replica": replica})
+        return self._empty(places, replica, now_ns)
+
+    def empty_caches(self, replica: int | None, now_ns: int) -> bool:
+        """Empty the prefix caches that no request uses; return whether those are all.
+
+        replica : with all its ranks, each by itself; None: all replicas.
+        """
+        idle, busy = self._idle_and_busy(replica)
+        if idle:
+            self._empty(idle, replica, now_ns)
+        return not busy
 
     def scale(self, pool: str | None, replicas: int, now_ns: int, verb: str = "scale") -> int:
         """Order a number of replicas of a pool, None: of the only one, or of each."""
@@ -174,6 +180,15 @@ class Actions:
     def states(self) -> list[str]:
         """Return the state of each replica, and rank; (): they cannot change."""
         return [] if self._upkeep is None else [STATES[place.state] for place in self._upkeep.lifecycle.places]
+
+    def has_requests(self, replica: int | None) -> bool:
+        """Return whether a replica has a request, None: whether any has."""
+        return bool(self._idle_and_busy(replica)[1])
+
+    @property
+    def has_tiers(self) -> bool:
+        """Whether some replica has KV tiers."""
+        return any(pool.kv_tiers is not None for pool in self._experiment.all_pools())
 
     def num_there(self, pool: str | None) -> int:
         """Return the number of replicas of a pool that serve or start; None: of all."""
@@ -209,6 +224,12 @@ class Actions:
             raise NotPossible(f"expected a replica from 0 to {max(numbers)}, found {replica}")
         return numbers[replica]
 
+    def _idle_and_busy(self, replica: int | None) -> tuple[list, list]:
+        """Return the ranks that serve, without and with requests, of a replica or of all."""
+        places = [place for place in self._lifecycle.places if replica in (None, place.number) and place.serves]
+        idle = [place for place in places if is_idle(place.replica)]
+        return idle, [place for place in places if place not in idle]
+
     def _order(self, verb: str, now_ns: int, keys: dict[str, Any]) -> int:
         scaling = self._experiment.autoscaling
         if scaling is None or scaling.policy != "schedule":
@@ -219,6 +240,13 @@ class Actions:
         self._upkeep.order(change)
         self._changes.append(change)
         return self._note(time_ns, verb, {name: value for name, value in keys.items() if value is not None})
+
+    def _empty(self, places: list, replica: int | None, now_ns: int) -> int:
+        time_ns = self._free_instant(now_ns)
+        failures = [Failure(kind="cache", which=number, at_s=time_ns / 1e9)
+                    for number in dict.fromkeys(place.number for place in places)]
+        self._faults += [Fault(failure, self._upkeep.fail(failure)) for failure in failures]
+        return self._note(time_ns, "reset_cache", {"replica": replica})
 
     def _note(self, time_ns: int, verb: str, arguments: dict[str, Any]) -> int:
         self.taken.append(Action(time_ns, verb, arguments))

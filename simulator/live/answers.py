@@ -9,7 +9,7 @@ from simulator.live.demands import Demand
 from simulator.live.fleet import LiveFleet, LiveRequest
 from simulator.live.prompts import Texts
 from simulator.live.texts import Prompt, Writer
-from simulator.live.words import Words
+from simulator.live.words import Words, Written
 
 
 class Answer(NamedTuple):
@@ -27,6 +27,11 @@ class Answer(NamedTuple):
     request: LiveRequest
     ids: list[int]
     tool: str | None = None
+
+    def behind(self, text: Written) -> "Answer":
+        """Return the answer behind its prompt."""
+        return self._replace(pieces=text.pieces + self.pieces, shown=sum(map(len, text.pieces)) + self.shown,
+                             ids=text.ids + self.ids)
 
 
 class Answers:
@@ -68,12 +73,11 @@ class Answers:
         if demand is None:
             length = self._writer.length(prompt, drawn)
             is_long, length = self._fitted(length, cap, body)
-            pieces = self._writer.pieces(prompt, drawn, length)
+            pieces, ids = self._writer.text(prompt, drawn, length)
         else:
-            pieces, tool = self._writer.split(demand.text), demand.tool
-            is_long, length = self._fitted(max(len(pieces), 1), cap, body)
-            pieces = (pieces + [" "] * (length - len(pieces)))[:length]
-        ids = self._words.ids(pieces).tolist()
+            text, tool = self._words.written(demand.text), demand.tool
+            is_long, length = self._fitted(max(len(text.ids), 1), cap, body)
+            pieces, ids = self._words.padded(text, length)
         count, shown, stop = _stopped(pieces, ids, body)
         reason = "length" if is_long and stop is None else "stop" if tool is None else "tool_calls"
         row, salt = self._fleet.count, body.cache_salt or ""

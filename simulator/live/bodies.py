@@ -78,6 +78,7 @@ class Function(msgspec.Struct):
 
     name: Annotated[str, Meta(min_length=1)]
     parameters: Any = None
+    description: str | None = None
 
 
 class Tool(msgspec.Struct):
@@ -145,6 +146,12 @@ class CompletionBody(Body, kw_only=True):
     logprobs: Logprobs | None = None
     echo: bool | None = False
     suffix: str | None = None
+    add_special_tokens: bool | None = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.echo and self.prompt_logprobs is None:
+            self.prompt_logprobs = self.logprobs        # as in vLLM, in streams, too
 
     @property
     def num_logprobs(self) -> int | None:
@@ -153,10 +160,14 @@ class CompletionBody(Body, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct):
-    """One of the messages of a chat."""
+    """One of the messages of a chat; templates alone read more than role and content."""
 
     role: str
     content: Any = None
+    name: Any = None
+    tool_calls: Any = None
+    tool_call_id: Any = None
+    reasoning_content: Any = None
 
 
 class ChatBody(Body, kw_only=True):
@@ -165,6 +176,8 @@ class ChatBody(Body, kw_only=True):
     messages: list[ChatMessage]
     max_completion_tokens: Positive | None = None
     add_generation_prompt: bool | None = True
+    add_special_tokens: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     logprobs: bool | None = False
@@ -190,6 +203,9 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     prompt: str | None = None
     messages: list[ChatMessage] | None = None
     add_generation_prompt: bool | None = True
+    add_special_tokens: bool | None = None      # None: around a prompt, not around a chat
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[Tool] | None = None
     return_token_strs: bool | None = False
 
 
@@ -201,7 +217,7 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
 
 
 # Fields that cannot be served -> values that ask for nothing.
-UNSERVED = {"use_beam_search": (None, False), "echo": (None, False), "suffix": (None, "")}
+UNSERVED = {"use_beam_search": (None, False), "suffix": (None, "")}
 
 
 def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:
@@ -222,13 +238,13 @@ def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:
     return body, [name for name in found if name not in kind.__struct_fields__]
 
 
-def chat_text(messages: list[ChatMessage], with_prompt: bool) -> str:
+def chat_text(chat: ChatBody | TokenizeBody) -> str:
     """Return a chat as one text.
 
     Role and content of each message, and the beginning of the answer.
     """
-    parts = [f"<|{each.role}|>\n{content_text(each.content)}\n" for each in messages]
-    return "".join(parts) + "<|assistant|>\n" * with_prompt
+    parts = [f"<|{each.role}|>\n{content_text(each.content)}\n" for each in chat.messages or ()]
+    return "".join(parts) + "<|assistant|>\n" * (chat.add_generation_prompt is not False)
 
 
 def content_text(content: Any) -> str:

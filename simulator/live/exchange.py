@@ -10,10 +10,12 @@ from simulator.domain import records
 from simulator.live import logprobs
 from simulator.live.answers import Answer
 from simulator.live.bodies import Body, Refused
+from simulator.live.words import Words
 
 encode = msgspec.json.encode
 CHAT, TEXT, GENERATE = "chat", "text", "generate"       # the interfaces, the last SGLang's own
 PREFIXES = {CHAT: "chatcmpl-", TEXT: "cmpl-", GENERATE: ""}      # of the ids of answers
+ABORT = "abort"                 # the reason that an answer ends which an admin or the client has aborted
 DONE = b"data: [DONE]\n\n"
 BACK_OFF = ("admission", "queue_full", "shed", "expired", "recalled")       # causes at the gateway, answered by 429
 
@@ -37,15 +39,16 @@ class Head(NamedTuple):
 class Choice:
     """One of the answers of an exchange.
 
-    sent : characters that the client has. made : tokens that are due. is_over : it has ended. failed : with this status
+    lead : tokens of the prompt that the answer begins with, where the client asked for it. sent : characters that the
+    client has. made : tokens that are due. is_over : it has ended. failed : with this status
     instead of its last token, records.REJECTED, ...; None: it has not. cause : of records.CAUSE_NAMES.
     prompt_logprobs : of its prompt, if asked for.
     """
 
     def __init__(self, index: int, answer: Answer, prompt_tokens: int,
-                 prompt_logprobs: list[dict | None] | None = None):
+                 prompt_logprobs: list[dict | None] | None = None, lead: int = 0):
         self.index, self.answer, self.prompt_tokens = index, answer, prompt_tokens
-        self.prompt_logprobs = prompt_logprobs
+        self.prompt_logprobs, self.lead = prompt_logprobs, lead
         self.row = -1
         self.cached_tokens = 0
         self.made = self.written = self.sent = 0
@@ -55,9 +58,21 @@ class Choice:
         self._text = ""
 
     def take(self, tokens: int) -> None:
-        """Take tokens that are due."""
+        """Take tokens that are due; the prompt is, with the first."""
+        tokens += self.lead * (self.made == 0)
         self._text += "".join(self.answer.pieces[self.made:self.made + tokens])
         self.made += tokens
+
+    def abort(self) -> None:
+        """End the answer with the tokens that are due."""
+        self.is_over = True
+        self.answer = self.answer._replace(finish_reason=ABORT, stop_reason=None,
+                                           shown=min(len(self._text), self.answer.shown))
+
+    @property
+    def generated(self) -> int:
+        """Tokens that are due, without those of the prompt."""
+        return max(self.made - self.lead, 0)
 
     def new_text(self) -> str:
         """Return the text that the client does not have yet, without a begun stop text."""
@@ -74,11 +89,11 @@ class Choice:
 class Exchange:
     """The answers to one HTTP request, as far as they are due.
 
-    body : of the request. choices : in order of their index. interval : fewest tokens of an event.
+    body : of the request. words : tokenizer. choices : in order of their index. interval : fewest tokens of an event.
     """
 
-    def __init__(self, head: Head, body: Body, choices: list[Choice], interval: int = 1):
-        self.head, self.body, self.choices = head, body, choices
+    def __init__(self, head: Head, body: Body, words: Words, choices: list[Choice], interval: int = 1):
+        self.head, self.body, self.words, self.choices = head, body, words, choices
         self.interval = body.stream_interval or interval
         self.has_news = asyncio.Event()
         self.due_ns: int | None = None          # time of the wall of the oldest news that are not written
@@ -126,7 +141,7 @@ class Exchange:
     def usage(self) -> dict:
         """Return the tokens of prompts and answers so far."""
         prompts = {choice.index // (self.body.n or 1): choice.prompt_tokens for choice in self.choices}
-        return _usage(sum(prompts.values()), sum(choice.made for choice in self.choices),
+        return _usage(sum(prompts.values()), sum(choice.generated for choice in self.choices),
                       max(choice.cached_tokens for choice in self.choices))
 
     # ---- streams
@@ -168,26 +183,31 @@ class Exchange:
         part["choices"] = [self._found(choice, "delta" if self.head.kind == CHAT else "text", content, tokens, is_last)]
         options = self.body.stream_options
         if options is not None and options.include_usage and options.continuous_usage_stats:
-            part["usage"] = _usage(choice.prompt_tokens, choice.made, choice.cached_tokens)
+            part["usage"] = _usage(choice.prompt_tokens, choice.generated, choice.cached_tokens)
         return b"data: %b\n\n" % encode(part)
 
     def _found(self, choice: Choice, name: str, content: dict | str, tokens: slice, is_last: bool) -> dict:
         """Return a choice, or its news."""
         answer = choice.answer
-        found = {"index": choice.index, name: content, "logprobs": self._logprobs(answer, tokens),
+        found = {"index": choice.index, name: content, "logprobs": self._logprobs(choice, tokens),
                  "finish_reason": answer.finish_reason if is_last else None,
                  "stop_reason": answer.stop_reason if is_last else None}
         return found | {"token_ids": answer.ids[tokens]} if self.body.return_token_ids else found
 
-    def _logprobs(self, answer: Answer, tokens: slice) -> dict | None:
+    def _logprobs(self, choice: Choice, tokens: slice) -> dict | None:
+        answer = choice.answer
         most, pieces = self.body.num_logprobs, answer.pieces[tokens]
         if most is None or not pieces:
             return None
         names = ([f"token_id:{token}" for token in answer.ids[tokens]] if self.body.return_tokens_as_token_ids
                  else pieces)
         if self.head.kind == CHAT:
-            return logprobs.of_chat(pieces, names, most)
-        return logprobs.of_completion(pieces, names, most, sum(map(len, answer.pieces[:tokens.start])))
+            return logprobs.of_chat(pieces, names, self.words, most)
+        begin = sum(map(len, answer.pieces[:tokens.start]))
+        found = logprobs.of_completion(pieces, names, self.words, most, begin)
+        if choice.lead and tokens.start == 0:           # nothing comes before the first token of a prompt
+            found["token_logprobs"][0] = found["top_logprobs"][0] = None
+        return found
 
     # ---- whole answers
 

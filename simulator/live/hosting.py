@@ -36,12 +36,12 @@ class Host:
         self._service.wake = self._wake
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self.stop, number)
-        handlers = [(partial(self._server.handle, door=door), settings.host, port)
+        handlers = [(partial(self._server.handle, door=door), settings.host, port, settings.limits, settings.tls)
                     for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
                                        [(-1, settings.port)])]
         if settings.admin_port is not None:
-            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port))
-        runners = [await listen(*each, settings.limits) for each in handlers]
+            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port, settings.limits))
+        runners = [await listen(*each) for each in handlers]
         ports = [port for _, port in runners]
         if self._server.publishers is not None:
             self._server.publishers.open(settings.host, ports[:len(handlers) - (settings.admin_port is not None)])

@@ -18,12 +18,14 @@ from simulator.domain.serving import Serve
 from simulator.errors import InputErrors, KeyFault, MissingExtra
 from simulator.live import refusals
 from simulator.live.answers import Answers
+from simulator.live.bodies import chat_text
 from simulator.live.clock import Clock
 from simulator.live.doors import with_doors
 from simulator.live.fleet import LiveFleet
 from simulator.live.service import Service
 from simulator.live.session import differing_rows, write_session
 from simulator.live.settings import Settings
+from simulator.live.spans import Spans
 from simulator.live.texts import Writer
 from simulator.live.words import FIRST_ID, Words
 from simulator.results.directory import Contents, staged
@@ -31,7 +33,8 @@ from simulator.results.directory import Contents, staged
 VOCABULARY = 128_000            # without a model
 LEAST_VOCABULARY = 2 * FIRST_ID
 BUSY_CORES = 0.5                # used by a process that may be too slow by itself
-CONTENTS = Contents("serve", {"session", "results", "serve.json"}.__contains__, frozenset(("serve.json",)),
+FILES = {"session", "results", "serve.json", "spans.jsonl"}
+CONTENTS = Contents("serve", FILES.__contains__, frozenset(("serve.json",)),
                     lambda _: "an earlier session exists")
 
 
@@ -62,18 +65,23 @@ class Session:
         natural = prepared.workload.outcomes["output_tokens"].copy()
         if len(natural) == 0:
             raise InputErrors([KeyFault("workload: expected some requests: their answers give the lengths of answers")])
-        vocabulary = max(vocabulary_of(experiment) or VOCABULARY, LEAST_VOCABULARY)
         named = experiment.model.name if experiment.model is not None else None
         serve = settled(replace(experiment.serve or Serve(), speed=speed), experiment)
+        words, vocabulary = tokenizer_of(serve, vocabulary_of(experiment))
+        template = None if serve.chat_template is None else _template(serve.chat_template)
         facts = Facts(model or named or experiment.name, _version(experiment), vocabulary, key, serve)
         self.experiment, self._began_s = experiment, time.time()
         self.fleet = LiveFleet(prepared, most_requests, doors)
         refusals.check_blocks(self.fleet)
         self.service = Service(self.fleet, Clock(speed, time.monotonic_ns), stretches=serve.on_overrun == "stretch")
-        words, tally = Words(vocabulary), tally_of(self.service, serve)
+        tally = tally_of(self.service, serve)
         self.service.observer = tally.note
         answers = Answers(self.fleet, words, Writer(serve, words, natural), experiment.seed)
         self.server = Server(self.service, answers, words, facts, tally)
+        self.server.template = template or chat_text
+        if serve.spans:
+            refusals.check_spans(serve)
+            self.server.spans = Spans(self.service.clock, experiment.seed)
         if serve.kv_events is not None:
             refusals.check_kv_events(self.fleet, experiment)
             self.server.publishers = _publishers(self.fleet, serve, facts.model)
@@ -94,12 +102,15 @@ class Session:
         """Number of replicas that serve."""
         return len(self.fleet.cluster.replicas)
 
-    def banner(self, host: str, ports: list[int], admin_port: int | None) -> Iterator[str]:
-        """Yield the lines to print when the ports listen."""
+    def banner(self, host: str, ports: list[int], admin_port: int | None, scheme: str = "http") -> Iterator[str]:
+        """Yield the lines to print when the ports listen.
+
+        scheme : http or https.
+        """
         clock, places = self.service.clock, self.num_replicas
-        further = f", ..., http://{host}:{ports[-1]}/v1, a port each" if len(ports) > 1 else ""
+        further = f", ..., {scheme}://{host}:{ports[-1]}/v1, a port each" if len(ports) > 1 else ""
         yield (f"serving {self.server.facts.model} by {places} simulated replica{'s' * (places > 1)} at "
-               f"http://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
+               f"{scheme}://{host}:{ports[0]}/v1{further}; Ctrl-C ends the session")
         if admin_port is not None:
             yield f"admin at http://127.0.0.1:{admin_port}/admin"
         if clock.is_fast:
@@ -122,6 +133,9 @@ class Session:
                 result = run_experiment(load_experiment(file), folder / "results", quiet=True)
                 differing = differing_rows(served, result.requests)
             report = self._report(len(served), differing)
+            if self.server.spans is not None:
+                (folder / "spans.jsonl").write_bytes(b"".join(self.server.spans.lines(
+                    served, self.server.facts.serve.like)))
             text = json.dumps(report, indent=2) + "\n"
             (folder / "serve.json").write_text(text, encoding="utf-8", newline="\n")
         return report
@@ -165,6 +179,36 @@ def _publishers(fleet: LiveFleet, serve: Serve, model: str):
         Source(replica.index - replica.first_sibling, model) for replica in fleet.cluster.replicas])
     fleet.events = CacheEvents(fleet, lambda index, _, events: publishers.publish(index, events))
     return publishers
+
+
+def tokenizer_of(serve: Serve, vocabulary: int | None):
+    """Return the tokenizer of a session, and the number of its ids.
+
+    vocabulary : of the model; None: there is no model.
+
+    Raises InputErrors: the file is no tokenizer, or has more ids than the model.
+    """
+    if serve.tokenizer is None:
+        size = max(vocabulary or VOCABULARY, LEAST_VOCABULARY)
+        return Words(size), size
+    _need("tokenizers", "serve.tokenizer")
+    from simulator.live.model_tokenizer import ModelTokenizer  # needs an extra
+    tokenizer = ModelTokenizer(serve.tokenizer)
+    if vocabulary is not None and tokenizer.size > vocabulary:
+        raise InputErrors([KeyFault(f"serve.tokenizer: {serve.tokenizer}: expected at most {vocabulary} ids, the "
+                                    f"vocabulary of the model, found {tokenizer.size}")])
+    return tokenizer, vocabulary or tokenizer.size
+
+
+def _template(path: str):
+    _need("jinja2", "serve.chat_template")
+    from simulator.live.templates import Template  # needs an extra
+    return Template(path)
+
+
+def _need(package: str, key: str) -> None:
+    if find_spec(package) is None:
+        raise MissingExtra([f"{key} needs {package}: install it with pip install 'simulator[tokenizers]'"])
 
 
 def _version(experiment: Experiment) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.parts import keys_in
+from simulator.domain.serving import Serve
 from simulator.domain.traits import OutputKnowledge
 from simulator.errors import InputErrors, KeyFault
 from simulator.live.fleet import LiveFleet
@@ -35,6 +36,15 @@ def check_blocks(fleet: LiveFleet) -> None:
         raise InputErrors([KeyFault(
             f"engine.max_model_len: expected at most {most}, the tokens of all KV blocks of a replica, found "
             f"{fleet.max_model_len}: a client may ask for a text of that length")])
+
+
+def check_spans(serve: Serve) -> None:
+    """Raise InputErrors: the server is like an engine with other spans.
+
+    serve : as `opening.settled` returns it.
+    """
+    if serve.like != "vllm":
+        raise InputErrors([KeyFault(f'serve.spans: expected false with like = "{serve.like}": the names are vLLM\'s')])
 
 
 def check_kv_events(fleet: LiveFleet, experiment: Experiment) -> None:

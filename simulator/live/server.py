@@ -4,6 +4,7 @@ import hmac
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from simulator.live.bodies import (
     content_text,
     read_body,
 )
+from simulator.live.cache_paths import CachePaths
 from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.faults import Breakage, Faults
@@ -33,11 +35,12 @@ from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
 from simulator.live.sglang_face import SglangFace
+from simulator.live.spans import Spans, request_name
 from simulator.live.texts import Prompt
 from simulator.live.words import FIRST_ID, Words
 
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
-GUARDED = ("/v1", "/generate")  # paths that need the key
+GUARDED = ("/v1", "/generate", "/flush_cache", "/abort_request")       # paths that need the key
 STALL_S = 0.05                  # between two looks for the end of the session
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
@@ -64,6 +67,8 @@ class Server:
     def __init__(self, service: Service, answers: Answers, words: Words, facts: Facts, tally: Tally):
         self.service, self.answers, self.words, self.facts, self.tally = service, answers, words, facts, tally
         self.publishers = None                  # of KV events
+        self.spans: Spans | None = None         # of requests
+        self.template: Callable[[ChatBody | TokenizeBody], str] = chat_text     # text of a chat
         self.faults = Faults(answers.seed)
         self._pod = {"x-inference-namespace": os.environ["POD_NAMESPACE"]} if os.environ.get("POD_NAMESPACE") else {}
         self.is_closing = False
@@ -72,6 +77,7 @@ class Server:
         self.statuses: Counter = Counter()
         self.ignored: Counter = Counter()
         self.num_open: Counter = Counter()      # HTTP requests, by door
+        self.open: dict[int, Exchange] = {}     # by its id in Python
         self.second = lambda: time.monotonic_ns() // 10**9
         self._counted_second, self._in_second = -1, 0
         self._began_s = int(time.time())
@@ -82,6 +88,7 @@ class Server:
             ("POST", "/tokenize"): self._tokenize, ("POST", "/detokenize"): self._detokenize,
             ("GET", "/metrics"): self._metrics, ("GET", "/v1/replicas"): self._replicas,
             ("GET", "/kv_event_sources"): self._kv_event_sources}
+        self._routes |= CachePaths(self).routes(facts.serve.like)
         if facts.serve.like == "sglang":
             self._routes |= SglangFace(self).routes() | {("GET", "/health_generate"): self._health}
 
@@ -120,10 +127,7 @@ class Server:
                           param="prompt")
         if kinds == {int}:
             prompts = [prompts]
-        found = []
-        for each in prompts:
-            ids = self.ids_of(each)
-            found.append(Prompt(ids, ids, each if isinstance(each, str) else self.words.decode(each)))
+        found = [await self.prompt_of(each, body.add_special_tokens is not False) for each in prompts]
         most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
         return await self.serve(request, door, TEXT, body, found, most)
 
@@ -131,18 +135,28 @@ class Server:
         body = await self.body_of(request, ChatBody)
         if not body.messages:
             raise Refused(400, "messages: expected at least one", param="messages")
-        text = chat_text(body.messages, body.add_generation_prompt is not False)
-        ids, last = self.words.encode(text), [each for each in body.messages if each.role == "user"][-1:]
-        echoed = self.words.encode(content_text(last[0].content)) if last else ids
+        text = self.template(body)
+        ids = await self._encoded(text, bool(body.add_special_tokens))
+        last = [each for each in body.messages if each.role == "user"][-1:] if self.facts.serve.text == "echo" else ()
+        echoed = await self._encoded(content_text(last[0].content)) if last else ids
         prompt = Prompt(ids, echoed if len(echoed) else ids, text)
         most = body.max_completion_tokens or body.max_tokens or self.facts.serve.default_max_tokens or None
         return await self.serve(request, door, CHAT, body, [prompt], most)
 
-    def ids_of(self, given: str | list[int]) -> np.ndarray:
-        """Return the tokens of a text, or checked ids. Raises Refused."""
-        if isinstance(given, str):
-            return self.words.encode(given)
-        return self._checked(given)
+    async def prompt_of(self, given: str | list[int], with_special: bool = True) -> Prompt:
+        """Return the prompt of a text, or of ids, which are checked. Raises Refused."""
+        if not isinstance(given, str):
+            ids = self._checked(given)
+            return Prompt(ids, ids, self.words.decode(given))
+        ids = await self._encoded(given, with_special)
+        echoed = await self._encoded(given) if self.facts.serve.text == "echo" else ids
+        return Prompt(ids, echoed if len(echoed) else ids, given)
+
+    async def _encoded(self, text: str, with_special: bool = False) -> np.ndarray:
+        """Return the tokens of a text; other clients are served while a tokenizer reads a long one."""
+        if len(text) <= self.words.most_at_once:
+            return self.words.encode(text, with_special)
+        return await asyncio.to_thread(self.words.encode, text, with_special)
 
     def _checked(self, ids: list[int]) -> np.ndarray:
         end = max(self.facts.vocabulary, FIRST_ID)
@@ -176,17 +190,20 @@ class Server:
         demand = demand_of(body, self.facts.serve.tool_calls)
         name = body.request_id or request.headers.get("X-Request-Id") or uuid4().hex
         head = Head(kind, PREFIXES[kind] + name, self.facts.model)
-        exchange = self.exchanges[kind](head, body, [], self.facts.serve.stream_interval)
+        exchange = self.exchanges[kind](head, body, self.words, [], self.facts.serve.stream_interval)
         first = self.service.fleet.count
         names = names_of(request.headers, body.model, body.session_id, body.user)
         self.num_open[door] += 1
+        self.open[id(exchange)] = exchange
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
                 for _ in range(body.n or 1):
                     self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
+                    self._trace(exchange, request.headers)
             return await (self._stream if body.stream else self._whole)(request, exchange, first, breakage)
         finally:
             self.num_open[door] -= 1
+            del self.open[id(exchange)]
             for choice in exchange.choices:
                 if not choice.is_over:
                     self.service.leave(choice.row)
@@ -202,16 +219,33 @@ class Server:
                           headers={"Retry-After": "1"})
 
     def _submit(self, exchange: Exchange, prompt: Prompt, answer: Answer, door: int, names: dict[str, str]) -> None:
-        most = exchange.body.prompt_logprobs
-        choice = Choice(len(exchange.choices), answer, len(prompt.ids), None if most is None else logprobs.of_prompt(
-            prompt.ids.tolist(), self.words, most))
-        asked = choice.answer.request._replace(door=door, labels=names)
+        most, ids, asked = exchange.body.prompt_logprobs, prompt.ids, answer.request._replace(door=door, labels=names)
+        lead = 0
+        if exchange.head.kind == TEXT and exchange.body.echo:
+            lead, answer = len(ids), answer.behind(self.words.read(ids.tolist()))
+        choice = Choice(len(exchange.choices), answer, len(ids), None if most is None else logprobs.of_prompt(
+            ids.tolist(), self.words, most), lead)
         try:
             choice.row = self.service.submit(asked, exchange.listener(choice, self._cached_tokens))
         except Full:
             raise Refused(503, "The session has as many requests as --most-requests allows.",
                           "Service Unavailable") from None
         exchange.choices.append(choice)
+
+    def abort(self, exchange: Exchange) -> None:
+        """End the answers of an exchange with the tokens that are due."""
+        for choice in exchange.choices:
+            if not choice.is_over:
+                self.service.leave(choice.row)
+                choice.abort()
+        exchange.has_news.set()
+
+    def _trace(self, exchange: Exchange, headers) -> None:
+        """Take note of the last request of an exchange, for its span."""
+        if self.spans is not None:
+            choice, head, body = exchange.choices[-1], exchange.head, exchange.body
+            self.spans.note(choice.row, request_name(head.kind, head.id, choice.index, body.n or 1), body,
+                            choice.answer.request.max_tokens, headers)
 
     def _cached_tokens(self, row: int) -> int:
         return int(self.service.fleet.workload.requests["cached_tokens"][row])
@@ -311,15 +345,15 @@ class Server:
         body = await self.body_of(request, TokenizeBody)
         if (body.prompt is None) == (body.messages is None):
             raise Refused(400, "expected either prompt or messages", param="prompt")
-        text = body.prompt if body.messages is None else chat_text(
-            body.messages, body.add_generation_prompt is not False)
-        ids = self.words.encode(text).tolist()
+        text = body.prompt if body.messages is None else self.template(body)
+        special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
+        ids = (await self._encoded(text, special)).tolist()
         return _json({"count": len(ids), "max_model_len": self.service.fleet.max_model_len, "tokens": ids,
-                      "token_strs": list(map(self.words.piece, ids)) if body.return_token_strs else None})
+                      "token_strs": list(map(self.words.name, ids)) if body.return_token_strs else None})
 
     async def _detokenize(self, request, door: int) -> web.Response:
         body = await self.body_of(request, DetokenizeBody)
-        return _json({"prompt": self.words.decode(body.tokens)})
+        return _json({"prompt": self.words.decode(self._checked(body.tokens).tolist())})
 
     async def _metrics(self, request, door: int) -> web.Response:
         began_ns = time.thread_time_ns()
@@ -340,10 +374,10 @@ def _json(value: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), headers=JSON)
 
 
-async def listen(handler, host: str, port: int, limits) -> tuple[web.ServerRunner, int]:
+async def listen(handler, host: str, port: int, limits, tls=None) -> tuple[web.ServerRunner, int]:
     """Listen on a port, 0: any; return the runner and the port.
 
-    limits : settings.Limits.
+    limits : settings.Limits. tls : ssl.SSLContext; None: plain HTTP.
     """
     loop = asyncio.get_running_loop()
 
@@ -361,5 +395,5 @@ async def listen(handler, host: str, port: int, limits) -> tuple[web.ServerRunne
                         keepalive_timeout=limits.idle_s, access_log=None)
     runner = web.ServerRunner(server, handle_signals=False)
     await runner.setup()
-    await web.TCPSite(runner, host, port, backlog=1024).start()
+    await web.TCPSite(runner, host, port, backlog=1024, ssl_context=tls).start()
     return runner, runner.addresses[0][1]

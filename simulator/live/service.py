@@ -96,12 +96,12 @@ class Service:
     def act(self, action: Callable[..., int], *arguments, **options) -> int:
         """Take one of the fleet's actions, once all that is due is done.
 
-        Returns its instant. Raises actions.NotPossible.
+        Returns its instant, or its result. Raises actions.NotPossible.
         """
         self.turn()
-        time_ns = action(*arguments, now_ns=self.clock.now_ns(), **options)
+        found = action(*arguments, now_ns=self.clock.now_ns(), **options)
         self.wake()
-        return time_ns
+        return found
 
     def abort(self) -> None:
         """Let all clients leave, and the requests with them."""

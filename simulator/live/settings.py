@@ -1,4 +1,5 @@
 """Settings of a session."""
+import ssl
 from typing import NamedTuple
 
 from simulator.domain.serving import ServeLimits
@@ -11,7 +12,7 @@ class Settings(NamedTuple):
 
     port, admin_port : 0: any; admin_port None: no port for an admin. duration_s, idle_s : end of the
     session, after its beginning, and after the last request has ended; None: a signal ends it. replica_ports : a port
-    for each replica, in place of `port`; (): none.
+    for each replica, in place of `port`; (): none. tls : of all ports but the admin's; None: plain HTTP.
     """
 
     host: str
@@ -21,3 +22,4 @@ class Settings(NamedTuple):
     idle_s: float | None
     limits: ServeLimits = ServeLimits()
     replica_ports: tuple[int, ...] = ()
+    tls: ssl.SSLContext | None = None

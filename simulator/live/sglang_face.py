@@ -1,8 +1,8 @@
 """SGLang's own paths: POST /generate, and the pages that its router reads.
 
 Sources: sgl-project/sglang 44cedc2b, srt/entrypoints/http_server.py and managers/io_struct.py: paths, fields and
-defaults; the requests of sglang-router 0.3.2 to its workers. num_tokens, by which its policy power_of_two goes, counts
-the tokens in use and those of waiting prompts.
+defaults; managers/schedule_batch.py and tokenizer_manager.py: reasons of aborts; the requests of sglang-router 0.3.2 to
+its workers. num_tokens, by which its policy power_of_two goes, counts the tokens in use and those of waiting prompts.
 """
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +13,8 @@ import numpy as np
 from aiohttp import web
 
 from simulator.live.bodies import CompletionBody, Natural, Positive, Refused, StructuredOutputs
-from simulator.live.exchange import GENERATE, Choice, Exchange, encode
+from simulator.live.exchange import ABORT, GENERATE, Choice, Exchange, encode
 from simulator.live.metrics import loads
-from simulator.live.texts import Prompt
 
 DEFAULT_NEW_TOKENS = 128
 
@@ -67,6 +66,14 @@ class GenerateBody(msgspec.Struct, kw_only=True):
             priority=self.priority or 0)
 
 
+class AbortBody(msgspec.Struct, kw_only=True):
+    """Body of POST /abort_request."""
+
+    model: str | None = None
+    rid: str = ""
+    abort_all: bool = False
+
+
 class Generated(Exchange):
     """The answers to POST /generate; each event of a stream has the whole text so far."""
 
@@ -88,11 +95,22 @@ class Generated(Exchange):
         text = "".join(answer.pieces)[:choice.sent]
         reason = None
         if is_last:
-            reason = ({"type": "length", "length": choice.made} if answer.finish_reason == "length" else
-                      {"type": "stop", "matched": answer.stop_reason})
+            reason = self._reason(choice)
         return {"text": text, "output_ids": answer.ids[:tokens.stop], "meta_info": {
             "id": self.head.id, "finish_reason": reason, "prompt_tokens": choice.prompt_tokens,
             "completion_tokens": choice.made, "cached_tokens": choice.cached_tokens, "weight_version": "default"}}
+
+
+    @staticmethod
+    def _reason(choice: Choice) -> dict:
+        """Return why an answer has ended."""
+        if choice.answer.finish_reason == ABORT:
+            if choice.made == 0:                # the request has not run yet
+                return {"type": "abort", "message": "Abort in waiting queue"}
+            return {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+        if choice.answer.finish_reason == "length":
+            return {"type": "length", "length": choice.made}
+        return {"type": "stop", "matched": choice.answer.stop_reason}
 
 
 class SglangFace:
@@ -107,7 +125,8 @@ class SglangFace:
 
     def routes(self) -> dict[tuple[str, str], Callable]:
         """Return the handlers by method and path."""
-        return {("POST", "/generate"): self._generate, ("GET", "/get_load"): self._get_load,
+        return {("POST", "/generate"): self._generate, ("POST", "/abort_request"): self._abort,
+                ("GET", "/get_load"): self._get_load,
                 ("GET", "/server_info"): self._server_info, ("GET", "/get_server_info"): self._server_info,
                 ("GET", "/model_info"): self._model_info, ("GET", "/get_model_info"): self._model_info}
 
@@ -117,13 +136,16 @@ class SglangFace:
         if not given:
             raise Refused(400, "The prompt is empty: it must have at least one token.", param="text")
         is_list = isinstance(given, list) and not isinstance(given[0], int)
-        prompts = [self._prompt(each) for each in (given if is_list else [given])]
+        prompts = [await self._server.prompt_of(each) for each in (given if is_list else [given])]
         return await self._server.serve(request, door, GENERATE, body.completion(is_list), prompts,
                                         body.sampling_params.max_new_tokens)
 
-    def _prompt(self, given: str | list[int]) -> Prompt:
-        ids = self._server.ids_of(given)
-        return Prompt(ids, ids, given if isinstance(given, str) else self._server.words.decode(given))
+    async def _abort(self, request: web.BaseRequest, door: int) -> web.Response:
+        body = await self._server.body_of(request, AbortBody)
+        for exchange in [*self._server.open.values()]:
+            if body.abort_all or exchange.head.id == body.rid:
+                self._server.abort(exchange)
+        return web.Response()
 
     async def _get_load(self, request: web.BaseRequest, door: int) -> web.Response:
         fleet = self._server.service.fleet

@@ -10,7 +10,8 @@ import numpy as np
 from simulator import registry
 from simulator.domain.serving import Serve
 from simulator.errors import InputErrors
-from simulator.live.words import Words, filler
+from simulator.live.bodies import Refused
+from simulator.live.words import Words, Written
 
 
 class Prompt(NamedTuple):
@@ -55,29 +56,25 @@ class Writer:
         if chosen == "max_tokens":
             return None
         if chosen == "dataset":
-            return len(self._line(prompt, drawn))
+            return len(self._line(prompt, drawn).ids)
         if self._distribution is None:
             return int(self._lengths[drawn % len(self._lengths)])
         return max(int(self._distribution.draw(np.random.default_rng(drawn), 1)[0]), 1)
 
-    def pieces(self, prompt: Prompt, drawn: int, length: int) -> list[str]:
-        """Return the texts of so many tokens."""
+    def text(self, prompt: Prompt, drawn: int, length: int) -> Written:
+        """Return a text of so many tokens."""
         return self._write(prompt, drawn, length)
 
-    def split(self, text: str) -> list[str]:
-        """Return a text, token by token."""
-        return self._words.split(text)
+    def _filler(self, prompt: Prompt, drawn: int, length: int) -> Written:
+        return self._words.filler(drawn // len(self._lengths), length)
 
-    def _filler(self, prompt: Prompt, drawn: int, length: int) -> list[str]:
-        return filler(drawn // len(self._lengths), length)
+    def _echo(self, prompt: Prompt, drawn: int, length: int) -> Written:
+        return self._words.echo(prompt.echoed.tolist(), length)
 
-    def _echo(self, prompt: Prompt, drawn: int, length: int) -> list[str]:
-        return repeated([self._words.piece(token) for token in prompt.echoed[:length].tolist()], length)
+    def _dataset(self, prompt: Prompt, drawn: int, length: int) -> Written:
+        return self._words.again(self._line(prompt, drawn), length)
 
-    def _dataset(self, prompt: Prompt, drawn: int, length: int) -> list[str]:
-        return repeated(self._line(prompt, drawn), length)
-
-    def _line(self, prompt: Prompt, drawn: int) -> list[str]:
+    def _line(self, prompt: Prompt, drawn: int) -> Written:
         place = self._known.get(sha256(prompt.text.encode(errors="surrogatepass")).hexdigest())
         return self._lines[drawn % len(self._lines) if place is None else place]
 
@@ -90,23 +87,17 @@ class Writer:
         for number, data in enumerate(lines, 1):
             try:
                 line = decode(data) if data.strip() else None
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                text = None if line is None else self._words.written(line.text)
+            except (msgspec.DecodeError, UnicodeDecodeError, Refused) as error:
                 faults.append(f'{path}:{number}: expected {{"text": ...}}: {error}')
                 continue
-            if line is not None and not (pieces := self.split(line.text)):
+            if text is not None and not text.ids:
                 faults.append(f"{path}:{number}: text: expected at least one token")
-            elif line is not None:
+            elif text is not None:
                 if line.prompt_sha256 is not None:
                     self._known[line.prompt_sha256.lower()] = len(self._lines)
-                self._lines.append(pieces)
+                self._lines.append(text)
         if not faults and not self._lines:
             faults.append(f"serve.dataset: {path} has no line")
         if faults:
             raise InputErrors(faults)
-
-
-def repeated(pieces: list[str], length: int) -> list[str]:
-    """Return so many tokens of a text that begins anew after its end, behind a blank."""
-    again = [pieces[0] if pieces[0][:1].isspace() else f" {pieces[0]}", *pieces[1:]]
-    times = -(-length // len(pieces))
-    return (pieces + again * (times - 1))[:length]

@@ -11,6 +11,7 @@ from simulator.config.load import load_experiment
 from simulator.core.argument_types import LAST_PORT, duration_s, port_number, whole_number
 from simulator.domain.serving import LOCAL, Serve, ServeLimits
 from simulator.errors import InputErrors, KeyFault, faults_of
+from simulator.live.certificates import tls_context
 from simulator.live.clock import speed_of
 from simulator.live.opening import CONTENTS, Session, check_installed
 from simulator.live.settings import LOOPBACK, Settings
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv-events", metavar="tcp://HOST:PORT",
                         help="serve.kv_events.endpoint: publish KV events there, or, of this machine, from PORT on, a "
                              "port a replica; default: the file's, else none")
+    parser.add_argument("--ssl-certfile", metavar="FILE", help="certificate, PEM: clients use https")
+    parser.add_argument("--ssl-keyfile", metavar="FILE", help="its key, PEM; default: in the certificate's file")
     parser.add_argument("--out", metavar="DIR", help="folder of the session; default: results/<name>-served")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier session")
     parser.add_argument("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the end of the session, write it; return the exit status."""
     check_installed()
     _check(options)
+    tls = tls_context(options.ssl_certfile, options.ssl_keyfile)
     experiment = load_experiment(options.experiment, [*options.overrides, *_overrides(options)], "--set")
     serve = experiment.serve or Serve()
     out = check_free(options.out or Path("results", f"{experiment.name}-served"), options.overwrite, CONTENTS)
@@ -76,9 +80,10 @@ def run(options: argparse.Namespace) -> int:
 
     def announce(ports: list[int], admin_port: int | None) -> None:
         if not options.quiet:
-            print("\n".join(session.banner(options.host, ports, admin_port)), flush=True)
+            scheme = "http" if tls is None else "https"
+            print("\n".join(session.banner(options.host, ports, admin_port, scheme)), flush=True)
 
-    session.serve(_settings(options, serve.limits, session.num_replicas), announce)
+    session.serve(_settings(options, serve.limits, session.num_replicas)._replace(tls=tls), announce)
     began_s = time.monotonic()
     report = session.write(out, options.overwrite)
     if not options.quiet:

@@ -7,7 +7,7 @@ import pytest
 from simulator import cli
 from simulator.config.load import load_experiment
 from simulator.domain.serving import ServeLimits
-from simulator.errors import InputErrors
+from simulator.errors import InputErrors, MissingExtra
 from simulator.live.clock import Clock
 from simulator.live.fleet import LiveRequest
 from simulator.live.service import Service
@@ -150,7 +150,7 @@ def test_time_that_is_behind_waits_if_it_may(tmp_path, stretches):
     ("speed='fast',on_overrun='stretch'", "takes a number as speed"),
     ("speed='fast',metrics_clock='wall'", "takes a number as speed"), ("like='other'", "serve.like"),
     ("tool_calls='some'", "serve.tool_calls"), ("limits={connections=0,header_bytes=5,idle_s=0}", "connections"),
-    ("tokenizer='hf:x'", "unknown key")])
+    ("directives=true", "unknown key")])
 def test_faults_of_the_table(tmp_path, table, fault):
     (tmp_path / "served.toml").write_text(EXPERIMENT)
     with pytest.raises(InputErrors) as caught:
@@ -171,3 +171,10 @@ def test_limits_are_those_of_the_table_or_the_options(tmp_path, monkeypatch):
     first = ServeLimits(body_bytes=2048, header_bytes=4096, idle_s=9.0)
     assert seen == [(first, 3, "sglang"), (ServeLimits(body_bytes=4096, header_bytes=4096, idle_s=9.0, connections=3),
                                            2.5, "vllm")]
+
+
+@pytest.mark.parametrize(("key", "package"), [("tokenizer", "tokenizers"), ("chat_template", "jinja2")])
+def test_packages_of_the_extra_tokenizers_are_named(tmp_path, monkeypatch, key, package):
+    monkeypatch.setattr("simulator.live.opening.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=rf"serve\.{key} needs {package}: .*simulator\[tokenizers\]"):
+        Site(tmp_path, overrides=[f"serve.{key}=none.json"])

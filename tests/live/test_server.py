@@ -43,6 +43,31 @@ def test_a_stream_has_the_same_text_as_a_whole_answer(tmp_path):
     assert usage["usage"] == whole["usage"]
 
 
+def test_a_completion_behind_its_prompt(tmp_path):
+    asked = {"prompt": ["one two", "three"], "n": 2, "max_tokens": 3, "ignore_eos": True, "return_token_ids": True}
+
+    async def scenario(client, admin):
+        plain, (_, whole), (_, shown) = [await post(client, COMPLETIONS, asked | more) for more in (
+            {}, {"echo": True}, {"echo": True, "logprobs": 1})]
+        prompts = [(await post(client, "/tokenize", {"prompt": text}))[1]["tokens"] for text in asked["prompt"]]
+        return plain[1], whole, shown, prompts, await events_of(client, COMPLETIONS, asked | {
+            "prompt": "one two", "n": 1, "echo": True, "stream_options": {"include_usage": True}})
+
+    plain, whole, shown, prompts, (*events, usage) = Site(tmp_path).talk(scenario)
+    for choice, prompt, text in zip(whole["choices"], [prompts[0]] * 2 + [prompts[1]] * 2,
+                                    ["one two"] * 2 + ["three"] * 2, strict=True):
+        assert choice["text"].startswith(text) and choice["token_ids"][:len(prompt)] == prompt
+        assert len(choice["token_ids"]) == len(prompt) + 3
+    assert whole["usage"] == plain["usage"]
+    logprobs = shown["choices"][0]["logprobs"]
+    assert logprobs["token_logprobs"] == [None] + [-0.1] * 4
+    assert logprobs["top_logprobs"][0] is None and logprobs["text_offset"][:3] == [0, 3, 7]
+    assert shown["choices"][0]["prompt_logprobs"][0] is None and len(shown["choices"][0]["prompt_logprobs"]) == 2
+    assert events[0]["choices"][0]["text"].startswith("one two") and len(events) == 3
+    assert "".join(event["choices"][0]["text"] for event in events).count("one two") == 1
+    assert usage["usage"]["completion_tokens"] == 3
+
+
 def test_a_stream_interval(tmp_path):
     async def scenario(client, admin):
         return await events_of(client, COMPLETIONS, HELLO | {"stream_interval": 4})
@@ -112,7 +137,7 @@ def test_a_stop_text_ends_the_answer(tmp_path):
     (COMPLETIONS, {"temperature": -1}, 400, "BadRequestError", "temperature"),
     (COMPLETIONS, {"cache_salt": ""}, 400, "BadRequestError", "cache_salt"),
     (COMPLETIONS, {"use_beam_search": True}, 501, "NotImplementedError", "use_beam_search"),
-    (COMPLETIONS, {"echo": True}, 501, "NotImplementedError", "echo"),
+    (COMPLETIONS, {"suffix": "a"}, 501, "NotImplementedError", "suffix"),
     (CHAT, {"messages": []}, 400, "BadRequestError", "messages"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "BadRequestError", "messages"),
     (CHAT, {"response_format": {"type": "json_schema"}}, 400, "BadRequestError", "response_format"),
@@ -311,6 +336,29 @@ def test_an_admin_of_replicas(tmp_path):
     assert paths[4][1]["last_action"]["on_failure"] == "lost"
     assert (lost, status) == (200, 200)         # by the other replicas
     assert state["replicas"].count("up") >= 3
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_a_reset_empties_the_caches_that_no_request_uses(tmp_path):
+    async def scenario(client, admin):
+        async def reset(query=""):
+            async with client.post(f"/reset_prefix_cache{query}") as answer:
+                return answer.status, await answer.read()
+
+        async def hits(**changes):
+            usage = (await post(client, COMPLETIONS, HELLO | changes))[1]["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        found = [await hits(), await hits(), await reset(), await hits()]
+        long = asyncio.create_task(hits(max_tokens=60))
+        while not site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+        return found, await reset(), await long, await hits(), (await reset("?reset_running_requests=true"))[0]
+
+    site = Site(tmp_path, speed=0.5, overrides=["topology.replicas=1"])
+    found, busy, during, after, refused = site.talk(scenario)
+    assert found == [0, 4, (200, b""), 0]
+    assert (busy, during, after, refused) == ((200, b""), 4, 4, 501)
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 

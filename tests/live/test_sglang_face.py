@@ -71,3 +71,64 @@ def test_pages_that_routers_read(tmp_path):
                  f'sglang:cache_config_info{{{labels},page_size="1",num_pages="200"}} 1.0',
                  f'sglang:num_retractions_bucket{{{labels},le="0.0"}} 1'):
         assert line in metrics.splitlines()
+
+
+def test_caches_are_flushed_while_no_request_runs(tmp_path):
+    async def scenario(client, admin):
+        async def flushed(method="post", query=""):
+            async with getattr(client, method)(f"/flush_cache{query}") as answer:
+                return answer.status, await answer.text()
+
+        async def hits():
+            return (await post(client, "/generate", ASKED))[1]["meta_info"]["cached_tokens"]
+
+        found = [await hits(), await hits(), await flushed("get"), await hits()]
+        long = asyncio.create_task(post(client, "/generate", ASKED | {"sampling_params": {
+            "max_new_tokens": 60, "ignore_eos": True}}))
+        while not site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+        return found, await flushed(), await flushed(query="?timeout=x"), await flushed(query="?timeout=60"), (
+            await long)[0], await hits()
+
+    site = Site(tmp_path, speed=0.5, overrides=[*SGLANG, "topology.replicas=1"])
+    (first, second, (status, text), third), busy, wrong, later, long, last = site.talk(scenario)
+    assert (first, second, third) == (0, 2, 0)
+    assert (status, text[:15]) == (200, "Cache flushed.\n")
+    assert busy == (400, "Flush cache failed.\n")
+    assert (wrong[0], later[0], long, last) == (422, 200, 200, 0)
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_requests_are_aborted_by_their_id(tmp_path):
+    site = Site(tmp_path, speed=0.1, overrides=[*SGLANG, "topology.replicas=1", "engine.max_running_requests=1"])
+
+    async def scenario(client, admin):
+        async def begun(name, path, body, least=1):
+            """Return the answer to come of a request that has so many tokens at least."""
+            asked = asyncio.create_task(post(client, path, body))
+            while not any(each.head.id == name and each.choices[0].made >= least
+                          for each in site.session.server.open.values()):
+                await asyncio.sleep(0.005)
+            return asked
+
+        async def abort(**body):
+            async with client.post("/abort_request", json=body) as answer:
+                return answer.status, await answer.read()
+
+        long = ASKED | {"sampling_params": {"max_new_tokens": 150, "ignore_eos": True}}
+        runs = await begun("runs", "/generate", long | {"rid": "runs"})
+        waits = await begun("waits", "/generate", long | {"rid": "waits"}, 0)
+        answers = [await abort(rid=rid) for rid in ("other", "waits", "runs")]
+        last = await begun("cmpl-last", COMPLETIONS, {"prompt": "one", "max_tokens": 150, "ignore_eos": True,
+                                                      "request_id": "last"})
+        await abort(abort_all=True)
+        return answers, (await runs)[1], (await waits)[1], (await last)[1]
+
+    answers, runs, waits, last = site.talk(scenario)
+    assert answers == [(200, b"")] * 3
+    assert runs["meta_info"]["finish_reason"]["message"] == "Aborted"
+    assert 0 < runs["meta_info"]["completion_tokens"] == len(runs["text"].split()) < 150
+    assert waits["meta_info"]["finish_reason"] == {"type": "abort", "message": "Abort in waiting queue"}
+    assert waits["text"] == "" and waits["output_ids"] == []
+    assert last["choices"][0]["finish_reason"] == "abort"
+    assert site.session.write(tmp_path / "out", False)["differing_rows"] == []

@@ -6,6 +6,8 @@ import pytest
 import tomli
 
 from simulator import cli
+from simulator.domain.serving import KvEvents, Serve
+from simulator.study.deployment.event_keys import events_flag
 
 LLAMA = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
 
@@ -195,6 +197,38 @@ def test_options_of_the_connector_become_keys_of_the_tier(capsys):
     assert experiment["kv_tiers"] == {"protocol": "vllm_offload", "cpu_gib": 64.0} | extra
     status, _, lists = translated(capsys, line.replace('"offload_prompt_only"', '"max_tracker_size"'))
     assert status == 3 and lists["not_modelled"][0][2] == "max_tracker_size of the connector"
+
+
+@pytest.mark.parametrize(("events", "version", "serve", "left"), [
+    ({"endpoint": "tcp://*:5557", "topic": "kv@a", "hwm": 5}, "0.33",
+     {"kv_events": {"endpoint": "tcp://*:5557", "topic": "kv@a", "hwm": 5}}, 0),
+    ({"publisher": "zmq", "replay_endpoint": "tcp://*:5558", "max_queue_size": 9}, "0.32",
+     {"kv_event_encoding": "array", "kv_events": {"endpoint": "tcp://127.0.0.1:5557", "topic": "",
+                                                  "replay_endpoint": "tcp://*:5558"}}, 1),
+    ({"enable_kv_cache_events": False}, "0.33", None, 0), ({"publisher": "null"}, "0.33", None, 0),
+    ({"endpoint": "ipc://events"}, "0.33", None, 1)])
+def test_kv_events_are_keys_of_serve(capsys, events, version, serve, left):
+    given = json.dumps({"enable_kv_cache_events": True} | events)
+    _, experiment, lists = translated(capsys, f"{LLAMA} --max-model-len 8192 --kv-events-config '{given}'",
+                                      "--version", version)
+    assert experiment.get("serve") == serve
+    assert [row[0] for row in lists["not_modelled"]] == ["--kv-events-config"] * left
+
+
+def test_kv_events_of_several_servers_are_of_one_table(capsys):
+    events = [json.dumps({"enable_kv_cache_events": True, "endpoint": f"tcp://*:{5557 + i}"}) for i in range(2)]
+    _, experiment, _ = translated(capsys, " &\n".join(
+        f"{LLAMA} --max-model-len 8192 --kv-events-config '{each}'" for each in events))
+    assert experiment["topology"]["replicas"] == 2
+    assert experiment["serve"]["kv_events"]["endpoint"] == "tcp://*:5557"
+
+
+def test_keys_of_kv_events_become_the_flag_again():
+    [(flag, value)] = events_flag(Serve(kv_events=KvEvents(endpoint="tcp://*:5557", topic="kv@a", hwm=5)))
+    assert flag == "--kv-events-config"
+    assert json.loads(value) == {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://*:5557",
+                                 "topic": "kv@a", "hwm": 5}
+    assert events_flag(Serve()) == ()
 
 
 def test_gpus_that_the_ranks_do_not_need_are_named(capsys, tmp_path):

@@ -56,6 +56,9 @@ SHOWN_IN = {
         "serve", "speed like text dataset output_tokens output_tokens.distribution default_max_tokens stream_interval "
         "tool_calls metrics metrics_clock on_overrun limits.body_bytes limits.header_bytes limits.connections "
         "limits.idle_s limits.requests_per_s"),
+    "live/test_spans.py": ("serve", "spans"),
+    "live/test_tokenizer.py": ("serve", "tokenizer"),
+    "live/test_templates.py": ("serve", "chat_template"),
     "live/test_kv_events.py": (
         "serve", "kv_events.endpoint kv_events.replay_endpoint kv_events.topic kv_events.buffer_steps kv_events.hwm "
         "kv_event_encoding"),

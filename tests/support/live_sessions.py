@@ -87,13 +87,14 @@ class Session:
     def act(self):
         """Let the admin try some action."""
         actions, replica, pool = self.fleet.actions, int(self.draw.integers(4)), None
-        verb = str(self.draw.choice(["kill", "partition", "slow", "restore", "drain", "scale", "add", "reset_cache"]))
+        verb = str(self.draw.choice(["kill", "partition", "slow", "restore", "drain", "scale", "add", "reset_cache",
+                                     "empty_caches"]))
         with suppress(NotPossible):
             if verb in KINDS:
                 for_s = None if self.draw.random() < 0.5 else float(self.draw.uniform(0.01, 0.2))
                 on_failure = str(self.draw.choice(["retry", "lost"]))
                 actions.fail(verb, replica, self.now_ns, on_failure=on_failure, factor=3.5, for_s=for_s)
-            elif verb in ("restore", "drain", "reset_cache"):
+            elif verb in ("restore", "drain", "reset_cache", "empty_caches"):
                 getattr(actions, verb)(replica, self.now_ns)
             else:
                 getattr(actions, verb)(pool, int(self.draw.integers(1, 4)), self.now_ns)

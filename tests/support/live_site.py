@@ -19,14 +19,17 @@ TALK = {"messages": [{"role": "user", "content": "Hello"}], "max_completion_toke
 
 
 class Site:
-    """A session of the experiment, served while a scenario talks to it."""
+    """A session of the experiment, served while a scenario talks to it.
 
-    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=(), has_doors=False):
+    tls : contexts of the server and of its client; None: plain HTTP.
+    """
+
+    def __init__(self, folder, speed=FAST, key="", most_requests=64, overrides=(), has_doors=False, tls=None):
         file = folder / "served.toml"
         file.write_text(EXPERIMENT)
         self.session = Session(load_experiment(file, list(overrides)), speed, most_requests, key=key,
                                has_doors=has_doors)
-        self.has_doors = has_doors
+        self.has_doors, self.tls = has_doors, tls or (None, True)
         self.requests = self.session.fleet.workload.requests
 
     def talk(self, scenario, limits=LIMITS):
@@ -37,12 +40,14 @@ class Site:
         from simulator.live.hosting import Host
         ports = asyncio.get_running_loop().create_future()
         doors = (0,) * self.session.num_replicas if self.has_doors else ()
-        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits, doors),
+        host = Host(self.session.service, self.session.server, Settings(LOOPBACK, 0, 0, None, None, limits, doors,
+                                                                           self.tls[0]),
                     lambda *found: ports.set_result(found))
         served = asyncio.create_task(host.serve())
         self.ports, admin_port = await ports
         try:
-            async with aiohttp.ClientSession(f"http://{LOOPBACK}:{self.ports[0]}") as client, \
+            async with aiohttp.ClientSession(f"http{'s' * (self.tls[0] is not None)}://{LOOPBACK}:{self.ports[0]}",
+                                             connector=aiohttp.TCPConnector(ssl=self.tls[1])) as client, \
                     aiohttp.ClientSession(f"http://{LOOPBACK}:{admin_port}") as admin:
                 return await scenario(client, admin)
         finally:

@@ -3,6 +3,7 @@ import json
 from typing import Any
 
 from simulator.study.deployment.from_server import PROTOCOLS, Served
+from simulator.study.deployment.keyed import of_engine
 
 OPENING = "# Written by `python -m simulator from`; comments say which part sets a value."
 LENGTHS = (1000, 200)               # means of prompt and output, if the longest text allows
@@ -11,7 +12,7 @@ REQUESTS = 200
 
 def experiment_text(name: str, card: str, served: list[Served]) -> str:
     """Return the experiment of some servers: one pool, or one for each."""
-    keys = [server.keyed.keys for server in served]
+    keys = [of_engine(server.keyed.keys) for server in served]
     shared = {key: said for key, said in keys[0].items()
               if all(other.get(key, (None,))[0] == said[0] for other in keys[1:])}
     lines = [OPENING, f"# {_versions(served)}", f"name = {json.dumps(name)}", "seed = 42"]
@@ -21,6 +22,7 @@ def experiment_text(name: str, card: str, served: list[Served]) -> str:
     lines += _tables(tree, "")
     lines += _pools(served, shared) if len(served) > 1 else []
     lines += _transfer(served)
+    lines += _tables(_tree(_serve_keys(served)), "")
     lines += ["", "[latency]", 'backend = "roofline"']
     lines += _workload(served)
     return "\n".join(lines) + "\n"
@@ -72,7 +74,7 @@ def _pools(served: list[Served], shared: dict) -> list[str]:
         lines += ["", "[[pools]]", f"name = {json.dumps(name)}", _line("replicas", server.replicas, _replicas(server))]
         if server.launch.role != "both":
             lines.append(_line("role", server.launch.role, "given: the part of the server"))
-        own = {key: said for key, said in server.keyed.keys.items() if key not in shared}
+        own = {key: said for key, said in of_engine(server.keyed.keys).items() if key not in shared}
         lines += _tables(_tree(own), "pools")
     return lines
 
@@ -84,6 +86,12 @@ def _transfer(served: list[Served]) -> list[str]:
                       if (name := (server.answer.values.get("kv_transfer") or {}).get("kv_connector"))), None)
     protocol = "sglang" if served[0].launch.engine == "sglang" else PROTOCOLS.get(connector, "nixl")
     return ["", "[kv_transfer]", _line("protocol", protocol, f"given: {connector}" if connector else "")]
+
+
+def _serve_keys(served: list[Served]) -> dict[str, tuple[Any, str]]:
+    """Return the keys of [serve], those of the first server that has some."""
+    found = ({key: said for key, said in server.keyed.keys.items() if key.startswith("serve.")} for server in served)
+    return next(filter(None, found), {})
 
 
 def _workload(served: list[Served]) -> list[str]:

@@ -13,7 +13,7 @@ from simulator.server_line.sglang.resolve import resolve as resolve_sglang
 from simulator.server_line.sources.launches import Launch
 from simulator.server_line.trtllm import resolve as resolve_trtllm
 from simulator.server_line.vllm.resolve import resolve as resolve_vllm
-from simulator.study.deployment.keyed import Keyed
+from simulator.study.deployment.keyed import Keyed, of_engine
 from simulator.study.deployment.keys_of import keys_of
 
 RESOLVERS = {"vllm": resolve_vllm, "sglang": resolve_sglang, "trtllm": resolve_trtllm}
@@ -124,7 +124,8 @@ def served_by(launches: list[Launch], machine: Machine) -> list[Served]:
         _say_checkpoint(keyed, checkpoint, machine)
         _say_estimate(keyed, {**machine.environment, **launch.environment})
         role = _role(launch, answer)
-        same = next((item for item in found if item.keyed.keys == keyed.keys and item.launch.role == role), None)
+        same = next((item for item in found if of_engine(item.keyed.keys) == of_engine(keyed.keys)
+                     and item.launch.role == role), None)
         copies = launch.replicas * (answer.values["dp_size"] if launch.engine == "sglang" else 1)
         if answer.given.get("headless"):        # further ranks of the fleet that another command starts
             copies = 0 if found else copies

@@ -26,6 +26,11 @@ class Keyed(NamedTuple):
     idle: set[str]
 
 
+def of_engine(keys: dict[str, tuple[Any, str]]) -> dict[str, tuple[Any, str]]:
+    """Return the keys without those of the experiment's [serve], which are no pool's."""
+    return {key: said for key, said in keys.items() if not key.startswith("serve.")}
+
+
 def value_of(answer: Answer, place: str) -> Any:
     """Return the value at "table.key" of an answer; None: there is none."""
     value: Any = answer.values

@@ -6,6 +6,7 @@ from simulator.domain.vllm_versions import VERSIONS
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
 from simulator.server_line.facts.flag_tables import nearest_among
+from simulator.study.deployment.event_keys import say_events
 from simulator.study.deployment.flags import (
     GRAPH_MODES,
     HASH_KEYS,
@@ -102,6 +103,7 @@ def _say_vllm(keyed: Keyed, version: str, answer: Answer, checkpoint: Checkpoint
     _say_intervals(keyed, answer, checkpoint)
     _say_retention(keyed, answer, checkpoint)
     _say_others(keyed, answer)
+    say_events(keyed, version, answer)
 
 
 def _say_intervals(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:

@@ -14,6 +14,7 @@ from simulator.domain.gateway import GatewayQueueParameters
 from simulator.domain.rank_weights import rank_weights
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.errors import InputErrors, KeyFault, collect_faults
+from simulator.study.deployment.event_keys import events_flag
 from simulator.study.deployment.flags import flags_of
 from simulator.study.deployment.given_values import given_values
 
@@ -94,7 +95,8 @@ def lower(experiment: Experiment) -> Lowered:
         lambda: collect_faults(*(lambda pool=pool: _server(experiment, pool) for pool in experiment.all_pools())))
     left_out = [*_before_servers(experiment, connector), *(line for _, lines in servers for line in lines)]
     return Lowered(
-        experiment.name, tuple(_connected(server, connector) for server, _ in servers),
+        experiment.name, tuple(_with(_connected(server, connector), events_flag(experiment.serve))
+                               for server, _ in servers),
         experiment.cluster.routing, connector, tuple(dict.fromkeys(left_out)), autoscaling=experiment.autoscaling,
         pools=experiment.all_pools())
 
@@ -174,7 +176,11 @@ def _connected(server: Server, connector: str | None) -> Server:
     if connector is None or server.role == "both":
         return server
     said = json.dumps({"kv_connector": connector, "kv_role": KV_ROLES[connector][server.role]})
-    return server._replace(arguments=(*server.arguments, ("--kv-transfer-config", said)))
+    return _with(server, (("--kv-transfer-config", said),))
+
+
+def _with(server: Server, arguments: tuple[tuple[str, str | None], ...]) -> Server:
+    return server._replace(arguments=(*server.arguments, *arguments))
 
 
 def _weights_bytes(deployment: Deployment) -> int:

@@ -8,7 +8,7 @@ from simulator.config.load import load_experiment
 from simulator.errors import InputErrors, faults_of
 
 POOL = re.compile(r"^pools(\.[\w-]+|\[\d+\])\.")
-TABLES = ("model", "hardware", "topology", "engine", "latency", "kv_tiers", "kv_transfer")
+TABLES = ("model", "hardware", "topology", "engine", "latency", "kv_tiers", "kv_transfer", "serve")
 
 
 def refusals_of(text: str) -> dict[str, str]:
