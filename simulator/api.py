@@ -32,6 +32,7 @@ class Order(NamedTuple):
     readings : files that latency backends have read in earlier runs, extended by this run; None: none.
     stop : called every few milliseconds of simulation; True ends the run, with incomplete results.
     settle : called with the finished Run, returns the mask of measured requests, bool (n,); None: as in [workload].
+        With an attribute `may_cut` of False it returns None for every run.
     build : replaces `assemble.build`, e.g. for a run in parts; None: `assemble.build`.
     fresh : copy of `workload` in its initial state, if it is to be served again.
     """
@@ -254,7 +255,8 @@ def _run_into_files(order: Order, prepared: assemble.Prepared, watch: _Watch, ti
 
 def _listeners(order: Order, prepared: assemble.Prepared) -> tuple[tuple, IterationLog | None]:
     """Return the receivers of iterations; the last is a log if only a piece of the run may be measured, else None."""
-    log = log_for(prepared.workload, order.experiment.workload.measure, order.settle is not None)
+    may_cut = order.settle is not None and getattr(order.settle, "may_cut", True)
+    log = log_for(prepared.workload, order.experiment.workload.measure, may_cut)
     found = [*(part.listener(log is not None) for part in prepared.parts), log]
     return tuple(each for each in found if each is not None), log
 

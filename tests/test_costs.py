@@ -114,6 +114,29 @@ def test_pools_are_paid_by_their_accelerators(tmp_path):
     assert summary["cost"]["total"] == pytest.approx(sum(pool["cost"] for pool in summary["by_pool"].values()))
 
 
+def test_pools_pay_by_the_hour_of_their_own_time_zone(tmp_path):
+    # 90 minutes at 0.09 kW a replica, with the pue; hour h costs h + 1, each pool has one number of its own
+    hours = [float(hour + 1) for hour in range(24)]
+    power = POWER | {"prefill_w": 75.0, "decode_w": 75.0}
+    file = experiment(tmp_path, "0,10,11\n9000,1,1\n", horizon_s=5400.0, carbon=CARBON | {"g_per_kwh": hours},
+                      power={"h100-sxm-80gb": power},
+                      electricity={"per_kwh": 0.5, "currency": "USD", "source": "s", "date": "2024-02-07"},
+                      prices={"h100-sxm-80gb": PRICE | {"per_gpu_hour": hours, "starts_at_hour": 22}}, pools=[
+                          {"name": "a", "electricity_per_kwh": [10.0, 100.0, *hours[2:]]},
+                          {"name": "b", "starts_at_hour": 5, "carbon_g_per_kwh": 1000.0},
+                          {"name": "c", "price_per_gpu_hour": 7.0}])
+
+    summary = simulator.run(file).summary
+
+    pools = summary["by_pool"]
+    assert [pools[name]["cost"] for name in "abc"] == pytest.approx([23 + 24 / 2, 6 + 7 / 2, 7 * 1.5])
+    assert [pools[name]["cost_per_hour"] for name in "abc"] == pytest.approx([12.5, 12.5, 7.0])      # mean of the day
+    assert [replica["cost"] for replica in summary["replicas"]] == [pools[name]["cost"] for name in "abc"]
+    assert summary["cost"]["total"] == pytest.approx(35 + 9.5 + 10.5)
+    assert summary["energy"]["carbon_g"] == pytest.approx(0.09 * (1 + 2 / 2 + 1.5 * 1000 + 1 + 2 / 2))
+    assert summary["energy"]["electricity_cost"] == pytest.approx(0.09 * (10 + 100 / 2 + 0.5 * 1.5 * 2))
+
+
 def test_pools_that_say_what_they_cost_need_no_prices(tmp_path):
     file = experiment(tmp_path, "0,10,11\n", pools=[{"name": "a", "cost_per_hour": 1.5}])
     data = {key: value for key, value in tomllib.loads(file.read_text()).items() if key in (

@@ -7,6 +7,7 @@ import msgspec
 from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.gateway import front_of, has_a_gate
 from simulator.assembly.pool import pool_of
+from simulator.assembly.pool_prices import cost_by_hour
 from simulator.assembly.requests import meet, requests_of
 from simulator.assembly.site import Site, sites_of
 from simulator.config import conflicts
@@ -142,5 +143,5 @@ def pools_of(experiment: Experiment) -> tuple[PoolFacts, ...]:
     return tuple(PoolFacts(pool.name, pool.places,
                            pool.cost_per_hour / pool.topology.data_parallel,
                            pool.topology.node or (pool.hardware.name if pool.hardware else ""),
-                           pool.topology.data_parallel)
+                           pool.topology.data_parallel, cost_by_hour(experiment, pool))
                  for pool in experiment.all_pools() if experiment.pools)

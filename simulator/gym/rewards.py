@@ -9,7 +9,8 @@ from msgspec import Meta
 from simulator.config.experiment import Experiment
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.results.cluster import NS_PER_HOUR, fairness
+from simulator.results.cluster import fairness
+from simulator.results.paid_time import NS_PER_HOUR
 from simulator.results.slo import verdicts_of
 from simulator.results.uptime import PAID, time_in_ns
 from simulator.workload.base import Workload

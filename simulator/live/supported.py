@@ -4,7 +4,8 @@ from simulator import registry
 # Keys of parts that only add to results: the run of the recorded session has them.
 ONLY_RESULTS = frozenset((
     "output.replica_samples_s", "output.decisions", "prices", "power", "carbon", "electricity",
-    "pools[].cost_per_hour", "serve", "cluster.gateway_queue"))
+    "pools[].cost_per_hour", "pools[].price_per_gpu_hour", "pools[].electricity_per_kwh", "pools[].carbon_g_per_kwh",
+    "pools[].starts_at_hour", "serve", "cluster.gateway_queue"))
 # Keys of parts that act while the cluster runs.
 LIVE_KEYS = frozenset((
     "kv_transfer", "cluster.disaggregation", "topology.pd_node_ratio", "pools[].role=prefill", "pools[].role=decode",

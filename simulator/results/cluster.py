@@ -7,10 +7,10 @@ from simulator.domain import records
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
 from simulator.results.journeys import Columns
-from simulator.results.uptime import PAID, SERVING, busy_in_ns, time_in_ns
+from simulator.results.paid_time import PaidTime, Rate
+from simulator.results.uptime import SERVING, busy_in_ns, time_in_ns
 from simulator.results.window_events import Events
 
-NS_PER_HOUR = 3.6e12
 # cause without a record
 _UNNAMED = {"rejected": "engine", "dropped": "engine", "timed_out": "deadline", "failed": "engine"}
 
@@ -23,6 +23,12 @@ class PoolFacts(NamedTuple):
     cost_per_hour: float        # of a replica, in any currency
     node: str = ""              # type of node, or accelerator, that it runs on; "": not known
     ranks: int = 1              # how many of the places are the ranks of one replica
+    by_hour: tuple[float, ...] | None = None        # as in paid_time.Rate
+
+    @property
+    def rate(self) -> Rate:
+        """The cost of a replica."""
+        return Rate(self.cost_per_hour, self.by_hour)
 
 
 def by_cause(requests: np.ndarray, journeys: Columns | None) -> dict[str, dict[str, int]]:
@@ -96,7 +102,7 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
     """
     if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
-    up_ns, paid_ns, busy_ns = time_in_ns(run, SERVING), time_in_ns(run, PAID), busy_in_ns(run)
+    up_ns, paid, busy_ns = time_in_ns(run, SERVING), _paid(run, pools), busy_in_ns(run)
     pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
     shares = []
     for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
@@ -105,25 +111,29 @@ def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
                  "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}
         if pool_of:
             pool = pool_of[replica]
-            share |= {"pool": pool.name, "cost": pool.cost_per_hour * int(paid_ns[replica]) / NS_PER_HOUR}
+            share |= {"pool": pool.name, "cost": paid.cost(slice(replica, replica + 1), pool.rate)}
         shares.append(share)
     return shares
 
 
 def by_pool(run: Run, pools: tuple[PoolFacts, ...]) -> dict[str, dict]:
     """Add up the replicas of each pool."""
-    parts, first, up_ns, paid_ns, replicas = {}, 0, time_in_ns(run, SERVING), time_in_ns(run, PAID), within_window(run)
+    parts, first, up_ns, paid, replicas = {}, 0, time_in_ns(run, SERVING), _paid(run, pools), within_window(run)
     for pool in pools:
         own = slice(first, first + pool.num_replicas)
         first += pool.num_replicas
-        rows, up, paid = replicas[own], int(up_ns[own].sum()), int(paid_ns[own].sum())
+        rows, up = replicas[own], int(up_ns[own].sum())
         busy = int(rows["busy_ns"].sum())
         parts[pool.name] = {
             "replicas": pool.num_replicas // pool.ranks,
             **{name: int(rows[name].sum()) for name in ("requests", "completed")},
             "up_s": up / 1e9, "utilisation": _utilisation(busy, up),
-            "cost_per_hour": pool.cost_per_hour * pool.ranks, "cost": pool.cost_per_hour * paid / NS_PER_HOUR}
+            "cost_per_hour": pool.cost_per_hour * pool.ranks, "cost": paid.cost(own, pool.rate)}
     return parts
+
+
+def _paid(run: Run, pools: tuple[PoolFacts, ...]) -> PaidTime:
+    return PaidTime(run, any(pool.by_hour for pool in pools))
 
 
 def within_window(run: Run) -> np.ndarray:

@@ -8,10 +8,10 @@ from simulator.domain import records
 from simulator.domain.encoding import Encoding
 from simulator.domain.run import Run
 from simulator.results.distributions import distribution
+from simulator.results.paid_time import NS_PER_HOUR
 from simulator.results.trace_window import TraceWindow
 from simulator.results.uptime import measured_ns
 
-NS_PER_HOUR = 3.6e12
 _BATCH = ('{"ph":"X","cat":"encode","name":"encode","pid":%d,"tid":0,"ts":%d.%03d,"dur":%d.%03d,"args":{"items":%d,'
           '"embeddings":%d,"hits":%d}}')
 _SENT = '{"ph":"X","cat":"encode","name":%s,"pid":%d,"tid":1,"ts":%d.%03d,"dur":%d.%03d,"args":{"embeddings":%d}}'

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.domain.costs import Carbon, Electricity, Power
+from simulator.domain.costs import HOURS, Carbon, Electricity, Numbers, Power
 from simulator.domain.run import Run
 from simulator.results.power_meter import DECODE, PREFILL, PowerMeter, time_by_hour
 from simulator.results.uptime import PAID, measured_ns, stays
@@ -25,6 +25,8 @@ class PoweredPool(NamedTuple):
 
     accelerator : its name. places : as in `power_meter.Metered`. accelerators : of each place.
     nodes : of each place, a fraction where several share a node; None: no node is named.
+    g_per_kwh, per_kwh : emissions and price of energy where the pool is, by hour from simulated time 0 on where they
+        differ; None: not given.
     """
 
     accelerator: str
@@ -32,15 +34,28 @@ class PoweredPool(NamedTuple):
     accelerators: int
     power: Power | None
     nodes: float | None
+    g_per_kwh: Numbers | None = None
+    per_kwh: Numbers | None = None
 
 
 class PowerFacts(NamedTuple):
-    """Power keys of an experiment, and the phases that are counted."""
+    """Power keys of an experiment.
+
+    is_by_hour : whether a number differs by hour: then time is counted by hour.
+    """
 
     pools: tuple[PoweredPool, ...]
     carbon: Carbon | None
     electricity: Electricity | None
-    starts_at_hour: int | None
+    is_by_hour: bool = False
+
+    @property
+    def first_hour(self) -> int | None:
+        """The hour of simulated time 0 for `PowerMeter`.
+
+        It is 0, since each pool has its own hours of the day.
+        """
+        return 0 if self.is_by_hour else None
 
 
 class _Watts(NamedTuple):
@@ -65,7 +80,7 @@ def energy_of(run: Run, facts: PowerFacts, meter: PowerMeter, tokens: int) -> di
     watts, active_ns = _watts(facts.pools), meter.within(run.window)
     replica, begin_ns, end_ns = stays(run, PAID)
     paid_ns = np.zeros((len(watts.idle), active_ns.shape[2]), np.int64)
-    np.add.at(paid_ns, replica, time_by_hour(begin_ns, end_ns, facts.starts_at_hour))
+    np.add.at(paid_ns, replica, time_by_hour(begin_ns, end_ns, facts.first_hour))
     idle_ns = np.maximum(paid_ns * watts.accelerators[:, None] - active_ns.sum(axis=1), 0)
     coverage = _share(active_ns.sum(axis=2), watts.active)
     idle_coverage = _share(idle_ns.sum(axis=1), watts.idle)
@@ -133,11 +148,19 @@ def _of_the_building(kwh: np.ndarray | None, facts: PowerFacts) -> dict:
         return {"facility_kwh": None, "carbon_g": None, "electricity_cost": None, "electricity_currency": None}
     carbon, electricity = facts.carbon, facts.electricity
     return {"facility_kwh": _sum(kwh),
-            "carbon_g": None if carbon is None else _sum(kwh * np.array(carbon.g_per_kwh)),
-            "electricity_cost": electricity and _sum(kwh) * electricity.per_kwh,
+            "carbon_g": None if carbon is None else _sum(kwh * _of_places(facts.pools, "g_per_kwh")),
+            "electricity_cost": electricity and _sum(kwh * _of_places(facts.pools, "per_kwh")),
             "electricity_currency": electricity and electricity.currency,
             **({} if carbon is None else {"carbon_source": f"{carbon.source}, {carbon.region}, {carbon.date}"}),
             **({} if electricity is None else {"electricity_source": f"{electricity.source}, {electricity.date}"})}
+
+
+def _of_places(pools: tuple[PoweredPool, ...], key: str) -> np.ndarray:
+    """Return a number of each place in each hour, float64 (places, hours), or (places, 1) where no pool has hours."""
+    numbers = [getattr(pool, key) for pool in pools]
+    hours = HOURS if any(isinstance(each, tuple) for each in numbers) else 1
+    of_pools = np.array([np.broadcast_to(np.array(each, np.float64), hours) for each in numbers])
+    return np.repeat(of_pools, [pool.places for pool in pools], axis=0)
 
 
 def _sources(pools: tuple[PoweredPool, ...]) -> list[dict]:

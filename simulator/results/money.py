@@ -4,18 +4,18 @@ from typing import NamedTuple
 
 from simulator.domain.costs import Price
 from simulator.domain.run import Run
-from simulator.results.cluster import NS_PER_HOUR
-from simulator.results.uptime import PAID, measured_ns, time_in_ns
+from simulator.results.paid_time import NS_PER_HOUR, PaidTime, Rate
+from simulator.results.uptime import measured_ns
 
 
 class PricedPool(NamedTuple):
     """The cost of a pool.
 
-    places : rows of `Run.replicas` that it has. cost_per_hour : of a place.
+    places : rows of `Run.replicas` that it has. rate : of a place.
     """
 
     places: int
-    cost_per_hour: float
+    rate: Rate
 
 
 class Bill(NamedTuple):
@@ -32,13 +32,15 @@ class Bill(NamedTuple):
 def cost_of(run: Run, bill: Bill, summary: dict) -> dict:
     """Return the part `cost` of summary.json.
 
-    A replica costs from the moment it is wanted until it is off, within the window where one is measured. Per
+    A replica costs from the moment it is wanted until it is off, within the window where one is measured, in each hour
+    of the day by its price in that hour. Per
     million tokens: cost per hour x 1e6 / (3600 x tokens per second), with the throughputs of the summary; the other
     ratios in the same way. None where the divisor is 0.
     """
-    paid_ns, first, parts = time_in_ns(run, PAID), 0, [bill.encode * measured_ns(run) / NS_PER_HOUR]
+    paid = PaidTime(run, any(pool.rate.by_hour for pool in bill.pools))
+    first, parts = 0, [bill.encode * measured_ns(run) / NS_PER_HOUR]
     for pool in bill.pools:
-        parts.append(pool.cost_per_hour * int(paid_ns[first:first + pool.places].sum()) / NS_PER_HOUR)
+        parts.append(paid.cost(slice(first, first + pool.places), pool.rate))
         first += pool.places
     total, hours = math.fsum(parts), measured_ns(run) / NS_PER_HOUR
     per_hour = total / hours if hours else None

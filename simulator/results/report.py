@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from datetime import date
 from textwrap import wrap
 
+from simulator.domain.costs import mean_of
 from simulator.registry import FACTS, imported
 from simulator.results.verdicts import GROWING, LEAST_REQUESTS, OVERLOADED, TOO_SHORT
 
@@ -47,7 +48,7 @@ def aged(summary: dict, today: date) -> Iterator[str]:
     for price in summary.get("cost", {}).get("prices", ()):
         days = (today - date.fromisoformat(price["date"])).days
         if days > OLD_DAYS:
-            yield (f"prices.{price['accelerator']}: {price['per_gpu_hour']:g} an hour is {days} days old "
+            yield (f"prices.{price['accelerator']}: {mean_of(price['per_gpu_hour']):g} an hour is {days} days old "
                    f"({price['date']}, {price['source']})")
 
 

@@ -60,7 +60,8 @@ def test_faults_of_a_price_list_name_its_file(load, tmp_path):
     assert found == [
         f"{tmp_path}/no.toml: No such file or directory",
         "overrides: seed: expected an integer from 0 to 9223372036854775807, found -1",
-        f"{file}: prices.h100-sxm-80gb.per_gpu_hour: expected a number > 0 and <= 1000000000, found -1.0",
+        f"{file}: prices.h100-sxm-80gb.per_gpu_hour: expected a number > 0 and <= 1000000000 or a list of numbers > 0 "
+        "and <= 1000000000, exactly 24, found -1.0",
         f"{file}: prices.h100-sxm-80gb.source: missing; expected text (source of the price)",
         f"{file}: prices.h100-sxm-80gb.date: missing; expected text matching \\d{{4}}-\\d{{2}}-\\d{{2}} (date "
         "of the price, year-month-day: prices age)"]
@@ -103,6 +104,14 @@ def test_the_price_is_part_of_what_a_run_is(load):
                      "expected a number >= 1, 1.0 for the machines alone"),
     (CARBON + "starts_at_hour = 3\n",
      "carbon: starts_at_hour goes with 24 numbers in g_per_kwh, found one for all hours"),
+    (PRICES.replace("4.25", "4.25\nstarts_at_hour = 3"),
+     "prices.h100-sxm-80gb: starts_at_hour goes with 24 numbers in per_gpu_hour, found one for all hours"),
+    ('[[pools]]\nname = "a"\nprice_per_gpu_hour = 3.0\n',
+     "pools[0].price_per_gpu_hour: replaces a number of [prices]: missing table [prices]"),
+    (PRICES + '[[pools]]\nname = "a"\n[[pools]]\nname = "b"\nprice_per_gpu_hour = 3.0\ncost_per_hour = 1.0\n',
+     "pools[1].price_per_gpu_hour: no effect: the pool has a cost_per_hour; give one of the two"),
+    (PRICES + '[[pools]]\nname = "a"\nstarts_at_hour = 3\n',
+     "pools[0].starts_at_hour: no effect: no price and no emissions of the pool differ by hour"),
     (CARBON.replace("400", "[400, 300]"),
      "carbon.g_per_kwh: expected a list of numbers from 0 to 1000000, exactly 24, found [400, 300]"),
 ])

@@ -58,7 +58,7 @@ MASKS = [{"fraction": 0.5, "draft_valid_rate": 0.75}, {"kind": "json"}, {
     "kind": "constrained_schema", "size": 9, "new_lengths": 2, "num_grammars": 3}]
 GROUPS = ([{"kind": "full_attention"}], [{"kind": "full_attention", "block_size": 32}, {"kind": "linear_attention"}],
           [{"kind": "sliding_attention", "window": 128}, {"kind": "full_attention"}])
-PRICE = {"per_gpu_hour": 0.75, "currency": "EUR", "source": "s", "date": "2024-02-29"}
+PRICE = {"per_gpu_hour": [0.75] * 24, "starts_at_hour": 3, "currency": "EUR", "source": "s", "date": "2024-02-29"}
 POWER = {"a10": {"prefill_w": 150.0, "source": "s", "pue": 1.5, "pue_source": "t"}, "l4": {"source": "s"}}
 CARBON = {"g_per_kwh": [0.5] * 24, "starts_at_hour": 3, "source": "s", "region": "r", "date": "2024-02-29"}
 MONEY = ({}, {"prices": {"a10": PRICE}}, {"power": POWER, "carbon": CARBON},

@@ -106,6 +106,8 @@ ELSEWHERE = {
         "size", "new_lengths", "max_length", "vocabulary", *(
             f"{time}{part}" for time in ("compile_ms", "mask_us") for part in (
                 ".distribution", ".value", ".median", ".mean", ".values")))},
+    **dict.fromkeys(("price_per_gpu_hour", "electricity_per_kwh", "carbon_g_per_kwh", "starts_at_hour"),
+                    "beside tables of the experiment: tests/test_costs.py"),
     **{f"engine.kv_retention.{key}": "of sessions: tests/engine/test_kv_retention.py" for key in (
         "policy", "ttl_s", "max_share", "error_sigma")},
     **{f"engine.data_parallel.{key}": "of pools with ranks: tests/engine/test_ranks_in_experiments.py" for key in (

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from results.fakes import MS, bounds_of, replicas_of, requests_of, workload_of
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
-from simulator.domain.costs import HOURS, Carbon, Electricity, Power, Price
+from simulator.domain.costs import HOURS, Carbon, Electricity, Power, Price, from_the_start
 from simulator.domain.run import Run
 from simulator.results import aged, summary_table
 from simulator.results.energy import PoweredPool, PowerFacts, energy_of
 from simulator.results.money import Bill, PricedPool, cost_of
+from simulator.results.paid_time import Rate
 from simulator.results.power_meter import HOUR_NS, Metered, PowerMeter, time_by_hour
 from simulator.results.summary import summary_of
 
@@ -36,16 +37,18 @@ def rows_of(*rows):
 
 
 def energy(rows, *, powers=(H100,), clock_s=100, tokens=100_000, carbon=None, electricity=None, accelerators=1,
-           nodes=None, lifecycle=None, phase_ns=None, hour=None, chunks=1):
+           nodes=None, lifecycle=None, phase_ns=None, is_by_hour=False, chunks=1):
     """Return the part `energy` of a run of one replica for each of `powers`, all with these accelerators."""
     requests = requests_of([(0, 0, 0, 10, 1000 * clock_s, 100, tokens, records.COMPLETED)] if tokens else [])
     run = Run(workload_of(requests), True, clock_s * S, replicas_of(*[{} for _ in powers]), WeightedSamples(),
               lifecycle=lifecycle)
-    meter = PowerMeter(tuple(Metered(1, accelerators, phase_ns) for _ in powers), hour)
+    meter = PowerMeter(tuple(Metered(1, accelerators, phase_ns) for _ in powers), 0 if is_by_hour else None)
+    emissions = carbon and from_the_start(carbon.g_per_kwh, carbon.starts_at_hour)
+    price = electricity and from_the_start(electricity.per_kwh, electricity.starts_at_hour)
     for part in np.array_split(rows, chunks):
         meter.append(part)
-    facts = PowerFacts(tuple(PoweredPool(f"gpu-{i}", 1, accelerators, power, nodes) for i, power in enumerate(powers)),
-                       carbon, electricity, hour)
+    facts = PowerFacts(tuple(PoweredPool(f"gpu-{i}", 1, accelerators, power, nodes, emissions, price)
+                             for i, power in enumerate(powers)), carbon, electricity, is_by_hour)
     return energy_of(run, facts, meter, summary_of(run, "run", 0, bounds_of())["total_output_tokens"])
 
 
@@ -152,18 +155,22 @@ def test_carbon_goes_by_the_hour_of_the_day():
                      date="2024-01-01")
     power = Power(idle_w=75.0, decode_w=380.0, source="s", pue=1.0, pue_source="s")
 
-    found = energy(rows_of((0, 5400, 0, 1)), powers=(power,), clock_s=5400, carbon=by_hour, hour=23)
+    found = energy(rows_of((0, 5400, 0, 1)), powers=(power,), clock_s=5400, carbon=by_hour, is_by_hour=True,
+                   electricity=Electricity(per_kwh=(0.1, *[0.2] * 22, 0.4), starts_at_hour=0, currency="EUR",
+                                           source="s", date="2024-01-01"))
 
     assert found["carbon_g"] == pytest.approx(0.380 * 1.0 * 100 + 0.380 * 0.5 * 700)
+    # another table, another time zone: its day begins with the run
+    assert found["electricity_cost"] == pytest.approx(0.380 * 1.0 * 0.1 + 0.380 * 0.5 * 0.2)
 
 
-@pytest.mark.parametrize("hour", [None, 5])
-def test_the_meter_gives_the_same_whatever_the_pieces(hour):
+@pytest.mark.parametrize("is_by_hour", [False, True])
+def test_the_meter_gives_the_same_whatever_the_pieces(is_by_hour):
     draw = np.random.default_rng(1)
     rows = rows_of(*[(40.0 * i, float(draw.uniform(1, 40)), int(draw.integers(3)), int(draw.integers(3)))
                      for i in range(500)])
 
-    one, many = (energy(rows, clock_s=20_000, hour=hour, chunks=chunks) for chunks in (1, 7))
+    one, many = (energy(rows, clock_s=20_000, is_by_hour=is_by_hour, chunks=chunks) for chunks in (1, 7))
 
     assert one == many
     # 1 of 9 iterations computes nothing: that has no power, and is no zero
@@ -199,7 +206,7 @@ def priced(bill, clock_s=3600, tokens=5000 * 3600, bounds=None, lifecycle=None):
 
 
 PRICE = Price(per_gpu_hour=4.25, currency="USD", source="a cloud page", date="2024-02-07")
-EIGHT = Bill((PricedPool(1, 8 * 4.25),), 0.0, (("h100-sxm-80gb", PRICE),))
+EIGHT = Bill((PricedPool(1, Rate(8 * 4.25)),), 0.0, (("h100-sxm-80gb", PRICE),))
 
 
 def test_worked_example_of_what_tokens_cost():
@@ -227,6 +234,28 @@ def test_time_that_a_replica_is_off_is_not_paid():
     cost = priced(EIGHT, lifecycle=lifecycle)["cost"]
 
     assert cost["total"] == cost["per_hour"] == 17.0
+
+
+# From 22:00 on: 2 an hour, from 23:00 on 10, from midnight on 5, then 1.
+NIGHT = Bill((PricedPool(1, Rate(4.5, from_the_start((5.0, *[1.0] * 21, 2.0, 10.0), 22))),), 0.0, ())
+
+
+@pytest.mark.parametrize(("begin_s", "end_s", "total"), [
+    (0, 3600, 2.0), (0, 5400, 2 + 0.5 * 10), (3600, 7200, 10.0), (3599, 7201, 2 / 3600 + 10 + 5 / 3600),
+    (1800, 1800, 0.0), (0, 26 * 3600, 2 + 10 + 5 + 21 + 2 + 10)])
+def test_hours_that_a_replica_lives_in_cost_as_each_hour_does(begin_s, end_s, total):
+    lifecycle = np.zeros(3, records.LIFECYCLE)
+    lifecycle["time_ns"] = [0, begin_s * S, end_s * S]
+    lifecycle["state"] = [STAGES.index(name) for name in ("off", "up", "off")]
+
+    cost = priced(NIGHT, clock_s=30 * 3600, lifecycle=lifecycle)["cost"]
+
+    assert cost["total"] == pytest.approx(total)
+    assert cost["per_hour"] == pytest.approx(total / 30)
+
+
+def test_a_run_that_ends_within_an_hour_costs_its_part_of_it():
+    assert priced(NIGHT, clock_s=3660)["cost"]["total"] == pytest.approx(2 + 10 / 60)
 
 
 def test_cost_and_energy_are_a_line_each():

@@ -10,7 +10,8 @@ PRICED = ON | {"prices": {ACCELERATOR: PRICE}}
 POWERED = ON | {"power": {ACCELERATOR: POWER}}
 HOSTED = ON | {"power": {ACCELERATOR: POWER | NODE}, "topology__node": "dgx-h100"}
 GRID = POWERED | {"carbon": CARBON}
-BILLED = POWERED | {"electricity": {"per_kwh": 0.3, "currency": "EUR", "source": "s", "date": "2024-02-07"}}
+CURRENT = {"per_kwh": 0.3, "currency": "EUR", "source": "s", "date": "2024-02-07"}
+BILLED = POWERED | {"electricity": CURRENT}
 HOURS = [100.0, *[500.0] * 23]
 
 COSTS = {
@@ -18,6 +19,12 @@ COSTS = {
     "prices.NAME.currency": acts("USD", "EUR", **PRICED),
     "prices.NAME.source": acts("a cloud page", "another", **PRICED),
     "prices.NAME.date": acts("2024-02-07", "2025-02-07", **PRICED),
+    "prices.NAME.starts_at_hour": acts(0, 12, **ON | {"prices": {ACCELERATOR: PRICE | {"per_gpu_hour": HOURS}}}),
+    "pools[].price_per_gpu_hour": acts(4.25, HOURS, **PRICED | {"pools": [{"name": "a"}]}),
+    "pools[].carbon_g_per_kwh": acts(400.0, HOURS, **GRID | {"pools": [{"name": "a"}]}),
+    "pools[].electricity_per_kwh": acts(0.3, HOURS, **BILLED | {"pools": [{"name": "a"}]}),
+    "pools[].starts_at_hour": acts(0, 12, **POWERED | {
+        "carbon": CARBON | {"g_per_kwh": HOURS}, "pools": [{"name": "a"}]}),
     "power.NAME.idle_w": acts(75.0, 63.0, **POWERED),
     "power.NAME.prefill_w": acts(700.0, 400.0, **POWERED),
     "power.NAME.decode_w": acts(380.0, 250.0, **POWERED),
@@ -32,6 +39,7 @@ COSTS = {
     "carbon.region": acts("DE", "SE", **GRID),
     "carbon.date": acts("2024-02-07", "2025-02-07", **GRID),
     "electricity.per_kwh": acts(0.3, 0.1, **BILLED),
+    "electricity.starts_at_hour": acts(0, 12, **POWERED | {"electricity": CURRENT | {"per_kwh": HOURS}}),
     "electricity.currency": acts("EUR", "USD", **BILLED),
     "electricity.source": acts("s", "t", **BILLED),
     "electricity.date": acts("2024-02-07", "2025-02-07", **BILLED),

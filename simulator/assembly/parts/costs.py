@@ -10,20 +10,41 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.parts.base import Fault, Part
+from simulator.assembly.pool_prices import (
+    cost_by_hour,
+    emissions_of,
+    energy_price_of,
+    gpu_price_of,
+    price_of,
+)
 from simulator.config.experiment import Experiment, Pool
 from simulator.config.layers import Layers, Path, Source, read_toml
 from simulator.core.paths import special
-from simulator.domain.costs import Carbon, Electricity, Power, Price
+from simulator.domain.costs import (
+    Carbon,
+    Day24,
+    Electricity,
+    GramsPerKwh,
+    Hour,
+    PerGpuHour,
+    PerKwh,
+    Power,
+    Price,
+    mean_of,
+)
 from simulator.domain.facts import load_node
 from simulator.errors import InputErrors, did_you_mean
 from simulator.results.energy import PoweredPool, PowerFacts, energy_of, remarks
 from simulator.results.money import Bill, PricedPool, cost_of
+from simulator.results.paid_time import Rate
 from simulator.results.power_meter import Metered, PowerMeter
 from simulator.results.summary_keys import below, keys_of
 
 TABLES = ("prices", "power", "carbon", "electricity")
 LISTS = ("prices", "power")     # tables that may be given as the name of a file
 DATED = ("prices", "carbon", "electricity")
+# Key of a pool -> table of the number that it replaces.
+TABLES_OF_KEYS = {"price_per_gpu_hour": "prices", "electricity_per_kwh": "electricity", "carbon_g_per_kwh": "carbon"}
 
 
 class Costs(Part):
@@ -32,6 +53,18 @@ class Costs(Part):
     keys = {
         "pools[].cost_per_hour": Annotated[float, Meta(ge=0, le=1e9, description=(
             "cost of a replica per hour, in any currency"))],
+        "pools[].price_per_gpu_hour": Annotated[PerGpuHour | Annotated[tuple[PerGpuHour, ...], Day24] | None, Meta(
+            description="price of one accelerator for an hour where the pool is; 24 numbers: one for each hour of the "
+            "day; default: that of [prices]")],
+        "pools[].electricity_per_kwh": Annotated[PerKwh | Annotated[tuple[PerKwh, ...], Day24] | None, Meta(
+            description="price of a kilowatt-hour where the pool is; 24 numbers: one for each hour of the day; "
+            "default: that of [electricity]")],
+        "pools[].carbon_g_per_kwh": Annotated[GramsPerKwh | Annotated[tuple[GramsPerKwh, ...], Day24] | None, Meta(
+            description="grams of CO2 of a kilowatt-hour where the pool is; 24 numbers: one for each hour of the day; "
+            "default: that of [carbon]")],
+        "pools[].starts_at_hour": Annotated[Hour | None, Meta(description=(
+            "hour of the day at simulated time 0 where the pool is, a time zone, for all its numbers by hour; default: "
+            "that of each table"))],
         "prices": Annotated[dict[str, Price] | None, Meta(extra={"facts": "hardware"}, description=(
             "prices of accelerators by name, or a TOML file of prices; pools.cost_per_hour overrides them"))],
         "power": Annotated[dict[str, Power] | None, Meta(extra={"facts": "hardware"}, description=(
@@ -47,7 +80,7 @@ class Costs(Part):
                   cost__cost_per_thousand_requests="at request_throughput",
                   cost__cost_per_good_request="at request_goodput"),
         **below("cost.prices[]", {**keys_of(accelerator="name", source="of the price", date="of the price"),
-                                  **keys_of("currency/h", per_gpu_hour="as given")}),
+                                  **keys_of("currency/h", per_gpu_hour="as given; 24 numbers: by hour")}),
         **keys_of("J",
                   energy__energy_j__accelerator_active="computing accelerators; null: power not known for enough of it",
                   energy__energy_j__accelerator_idle="idle accelerators", energy__energy_j__host="of hosts",
@@ -90,6 +123,7 @@ class Costs(Part):
         if any(sections[name] is missing for name in TABLES):
             return
         places = {("pools", i): pool for i, pool in enumerate(sections["pools"])}
+        yield from _of_places(sections, TABLES_OF_KEYS)
         if not places:
             if missing in (sections["hardware"], sections["topology"]):
                 return
@@ -106,15 +140,15 @@ class Costs(Part):
 
     def pool(self, pool):
         """Return a pool with its cost_per_hour, by [prices] unless given."""
-        price = (self.experiment.prices or {}).get(pool.hardware and pool.hardware.name)
-        if pool.cost_per_hour or price is None:
+        price = price_of(self.experiment, pool)
+        if price is None:
             return pool
-        return replace(pool, cost_per_hour=price.per_gpu_hour * pool.topology.accelerators)
+        return replace(pool, cost_per_hour=mean_of(gpu_price_of(pool, price)) * pool.topology.accelerators)
 
     def listener(self, is_of_window: bool) -> PowerMeter | None:
         self.is_listening, power = True, power_of(self.experiment)
         self.meter = power and PowerMeter(
-            tuple(map(_metered, self.experiment.all_pools())), power.starts_at_hour, is_of_window)
+            tuple(map(_metered, self.experiment.all_pools())), power.first_hour, is_of_window)
         return self.meter
 
     def summary(self, run, summary: dict) -> dict:
@@ -138,7 +172,8 @@ def bill_of(experiment: Experiment) -> Bill | None:
     by_price = [pool.hardware.name for pool in experiment.pools or (experiment,)
                 if pool.hardware is not None and not getattr(pool, "cost_per_hour", 0.0)]
     prices = {name: experiment.prices[name] for name in by_price} if experiment.prices else {}
-    return Bill(tuple(PricedPool(pool.places, pool.cost_per_hour / pool.topology.data_parallel) for pool in pools),
+    return Bill(tuple(PricedPool(pool.places, Rate(pool.cost_per_hour / pool.topology.data_parallel,
+                                                   cost_by_hour(experiment, pool))) for pool in pools),
                 sum(pool.cost_per_hour * pool.at_start for pool in encode), tuple(prices.items()))
 
 
@@ -146,17 +181,17 @@ def power_of(experiment: Experiment) -> PowerFacts | None:
     """Return the power draw of an experiment; None without [power]."""
     if experiment.power is None:
         return None
-    carbon = experiment.carbon
-    hour = (carbon.starts_at_hour or 0) if carbon is not None and carbon.by_hour else None
-    return PowerFacts(tuple(map(partial(_powered, experiment), experiment.all_pools())), carbon,
-                      experiment.electricity, hour)
+    pools = tuple(map(partial(_powered, experiment), experiment.all_pools()))
+    is_by_hour = any(isinstance(numbers, tuple) for pool in pools for numbers in (pool.g_per_kwh, pool.per_kwh))
+    return PowerFacts(pools, experiment.carbon, experiment.electricity, is_by_hour)
 
 
 def _powered(experiment: Experiment, pool: Pool) -> PoweredPool:
     name, topology = pool.hardware.name if pool.hardware else "", pool.topology
     accelerators = topology.accelerators // topology.data_parallel
     nodes = accelerators / load_node(topology.node).num_accelerators if topology.node else None
-    return PoweredPool(name, pool.places, accelerators, experiment.power.get(name), nodes)
+    return PoweredPool(name, pool.places, accelerators, experiment.power.get(name), nodes,
+                       emissions_of(experiment, pool), energy_price_of(experiment, pool))
 
 
 def _metered(pool: Pool) -> Metered:
@@ -178,7 +213,7 @@ def _write_dates(table: dict[str, Any]) -> None:
 class _Whole:
     """An experiment without pools, seen as a single pool."""
 
-    cost_per_hour, role = 0.0, "both"
+    cost_per_hour, role, price_per_gpu_hour = 0.0, "both", None
 
     def __init__(self, sections: Mapping[str, Any]):
         self.hardware, self.topology = sections["hardware"], sections["topology"]
@@ -194,12 +229,42 @@ def _prices(prices: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[F
     if not unpriced:
         yield ("prices",), "no effect: every pool has a cost_per_hour, which overrides it; leave it out"
     for path, pool in unpriced.items():
+        if pool.role == "encode" and isinstance(_gpu_price(prices, pool), tuple):
+            yield (*path, "role"), ('expected no encode pool with a price by hour, found "encode": give the pool a '
+                                    "cost_per_hour")
         if pool.hardware is None:
             yield (*path, "hardware"), "missing table; [prices] needs the name of the accelerator"
         elif pool.hardware.name not in prices:
             other = ", or pools.cost_per_hour" if path else ""
             yield ("prices",), (f'no price of "{pool.hardware.name}", which {_who(path, pool)} runs on'
                                 f"{did_you_mean(pool.hardware.name, prices)}: give it{other}")
+
+
+def _gpu_price(prices: Mapping[str, Any], pool: Any) -> Any:
+    """Return the price of an accelerator of a pool, by hour or not; None: there is none."""
+    price = prices.get(pool.hardware and pool.hardware.name)
+    return price and (pool.price_per_gpu_hour or price.per_gpu_hour)
+
+
+def _of_places(sections: Mapping[str, Any], tables: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield faults of the keys by which a pool replaces numbers of tables."""
+    for i, pool in enumerate(sections["pools"]):
+        for key, table in tables.items():
+            if getattr(pool, key) is not None and sections[table] is None:
+                yield ("pools", i, key), f"replaces a number of [{table}]: missing table [{table}]"
+        if pool.price_per_gpu_hour is not None and pool.cost_per_hour:
+            yield ("pools", i, "price_per_gpu_hour"), "no effect: the pool has a cost_per_hour; give one of the two"
+        if pool.starts_at_hour is not None and not any(
+                isinstance(numbers, tuple) for numbers in _numbers_of(sections, pool)):
+            yield ("pools", i, "starts_at_hour"), "no effect: no price and no emissions of the pool differ by hour"
+
+
+def _numbers_of(sections: Mapping[str, Any], pool: Any) -> tuple:
+    """Return the prices and emissions of a pool, by hour or not; None where not given."""
+    carbon, electricity = sections["carbon"], sections["electricity"]
+    return (None if pool.cost_per_hour else _gpu_price(sections["prices"] or {}, pool),
+            electricity and (pool.electricity_per_kwh or electricity.per_kwh),
+            carbon and (carbon.g_per_kwh if pool.carbon_g_per_kwh is None else pool.carbon_g_per_kwh))
 
 
 def _power(power: Mapping[str, Any], places: Mapping[Path, Any]) -> Iterator[Fault]:

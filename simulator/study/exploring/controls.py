@@ -7,6 +7,7 @@ from simulator import registry
 from simulator.config.experiment import Experiment
 from simulator.config.fields import table_of
 from simulator.config.load import plain
+from simulator.domain.costs import mean_of
 from simulator.domain.facts import names
 from simulator.domain.vllm_versions import VERSIONS
 
@@ -173,7 +174,7 @@ def _why_not(control: Control, experiment: Experiment) -> str | None:
 def _value(control: Control, experiment: Experiment, table: Mapping[str, Any]) -> Any:
     if control.id == "price":
         prices = table.get("prices") or {}
-        return (prices.get(experiment.hardware.name) or {}).get("per_gpu_hour")
+        return mean_of((prices.get(experiment.hardware.name) or {}).get("per_gpu_hour"))
     if control.id == "trace" and experiment.workload.type != "trace":
         return None
     place: Any = table

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.config.experiment import Experiment
 from simulator.config.load import plain
+from simulator.domain.costs import mean_of
 from simulator.errors import InputErrors, faults_of
 from simulator.study.capacity.fit import WAYS, Asked, Fit, fits
 from simulator.study.capacity.varied import value_at
@@ -111,7 +112,7 @@ def _options(source: Source, experiment: Experiment, gpus: int) -> list[str]:
         faults.append(f'engine.scheduler: plan takes {", ".join(ENGINES)}, found "{experiment.engine.scheduler}"')
     if faults:
         raise InputErrors([f"{source.file}: {each}" for each in faults])
-    price = value_at(table.get("prices", {}).get(experiment.hardware.name, {}), "per_gpu_hour")
+    price = mean_of(value_at(table.get("prices", {}).get(experiment.hardware.name, {}), "per_gpu_hour"))
     found = {"--gpu": experiment.hardware.name, "--gpus": gpus, "--input": round(lengths[0]),
              "--output": max(1, round(lengths[1])), "--engine": experiment.engine.scheduler,
              "--engine-version": table["engine"].get("vllm_version"), "--prices": price,

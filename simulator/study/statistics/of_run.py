@@ -53,6 +53,11 @@ class Look:
         self.paid_share = np.empty(0)
         self._warmup, self._metrics, self._confidence, self._min_tail = warmup, metrics, confidence, min_tail
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether a warm-up may be cut: else a run needs no log of its iterations."""
+        return self._warmup != NONE
+
     def __call__(self, run: Run) -> np.ndarray | None:
         """Return a mask of measured requests, bool (n,); None: no change."""
         rows = _in_order(run)

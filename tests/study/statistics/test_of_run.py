@@ -55,6 +55,23 @@ def run(tmp_path):
     return run_at
 
 
+class Watching(Look):
+    """Notes whether a run kept the times of its iterations, which take far more memory than its requests."""
+
+    def __call__(self, run):
+        self.has_log = run.iteration_log is not None
+        return super().__call__(run)
+
+
+@pytest.mark.parametrize(("warmup", "has_log"), [("none", False), ("mser5", True), ({"requests": 50}, True)])
+def test_times_of_iterations_are_kept_for_a_warm_up_alone(run, warmup, has_log):
+    look = Watching(warmup)
+
+    run(500, num_requests=200, look=look)
+
+    assert look.has_log == has_log
+
+
 @pytest.mark.parametrize(("status", "backlog"), [(records.REJECTED, "stable"), (records.TIMED_OUT, "stable"),
                                                  (records.WAITING, "growing")])
 def test_who_was_refused_or_gave_up_does_not_stay_in_the_queue(status, backlog):
