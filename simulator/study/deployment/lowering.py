@@ -102,7 +102,17 @@ def lower(experiment: Experiment) -> Lowered:
 
 
 def lower_router(experiment: Experiment) -> Lowered:
-    """Return the gateway of an experiment alone, without servers."""
+    """Return the gateway of an experiment alone, without servers.
+
+    Raises
+    ------
+    InputErrors
+        Requests are split over pools: each part has a gateway of its own.
+    """
+    split = [f"{pool.name} ({pool.role})" for pool in experiment.all_pools() if pool.role != "both"]
+    if split:
+        raise InputErrors([KeyFault(f"pools: --as llm-d-router writes one profile, for whole requests; found "
+                                    f"{', '.join(split)}")])
     left_out = [f"{key} = {json.dumps(value)}" for key, value in given_values(experiment.cluster, "cluster.")]
     sizes = {pool.engine.block_size for pool in experiment.all_pools()}
     return Lowered(experiment.name, (), experiment.cluster.routing, None, tuple(left_out),

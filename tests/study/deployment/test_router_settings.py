@@ -287,6 +287,11 @@ def test_names_of_the_planners_config_are_those_that_were_recorded():
     assert recorded == ours
 
 
+def test_pools_for_parts_of_requests_have_no_single_profile():
+    with pytest.raises(InputErrors, match=r"pools: .*found prefill \(prefill\), decode \(decode\)"):
+        router_of("prefill_decode")
+
+
 def test_a_router_is_exported_without_servers(capsys):
     config = str(CONFIGS / "gym.toml")          # it has no model that a server could load
 
