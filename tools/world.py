@@ -10,7 +10,9 @@ The share of the requests within the bound is of all requests of a model, so tha
 Costs are those of the simulated cells, times all cells over simulated ones.
 """
 import argparse
+import contextlib
 import csv
+import io
 import json
 import math
 import sys
@@ -46,7 +48,7 @@ class Point(NamedTuple):
 
 
 class Study(NamedTuple):
-    """A study of the cells that stay alone, or of those that are joined, which take more memory."""
+    """A study of cells that stay alone, or of joined cells, which take more memory."""
 
     cell: Path
     directory: Path
@@ -109,7 +111,7 @@ def replicas_of(model: Mapping[str, Any], plan: Mapping[str, Any]) -> int:
 
 
 def client_of(lengths: Mapping[str, Any], region: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the client that stands for the users of a region; its random streams go by its name."""
+    """Return the client with all users of a region; its random streams go by its name."""
     return {"id": region["name"], "tenant": region["name"], **lengths}
 
 
@@ -222,7 +224,11 @@ def simulated(study: Study, options: argparse.Namespace, others: list[str]) -> i
     file.write_text(study_of(study, options.cells), encoding="utf-8")
     span = [f"--set={key}={options.hours * HOUR_S}" for key in ("horizon_s", "workload.duration_s")]
     jobs = options.joined_jobs if study.is_joined else options.jobs
-    return cli.main(["sweep", str(file), "--out", str(study.directory), "--quiet", "--jobs", jobs, *span, *others])
+    words = ["sweep", str(file), "--out", str(study.directory), "--quiet", "--jobs", jobs, *span, *others]
+    if "--dry-run" in others:
+        return cli.main(words)
+    with contextlib.redirect_stdout(io.StringIO()):         # the points, with all keys of their pools
+        return cli.main(words)
 
 
 def main(words: list[str] | None = None, file: Path = WORLD) -> int:

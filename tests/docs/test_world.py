@@ -42,6 +42,7 @@ def test_all_plans_run_in_small_and_a_second_call_runs_nothing_again(tmp_path, c
     content = json.loads((tmp_path / "small/world.json").read_text())
     assert first == again
     assert first[0] == 0
+    assert first[1].startswith("| model | plan |")
     assert set((tmp_path / "small").glob("*/segments/*")) == segments
     assert [(row["model"], row["plan"]) for row in content["rows"]] == [
         (model, plan) for model in ("llama-3.1-8b", "deepseek-v3") for plan in ("fixed", "hpa_lean", "joined")]
