@@ -17,7 +17,9 @@ import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
 from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
-from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats
+from simulator.latency.operators.expert_shares import holds_share
+from simulator.latency.operators.prices import EXPERT_SHARES
+from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 from simulator.latency.operators.versions import is_before
 from simulator.latency.operators.wide_experts import expert_curves, experts_table
 
@@ -47,6 +49,7 @@ class ExpertTables:
         self._parameters = parameters
         self._load, self._asked = parameters.expert_load, parameters.expert_kernel
         self._wide = experts_table(parameters)
+        self._unshared: dict[tuple, set[str]] = {}      # sites left out by expert_shares.py -> kernels in the tables
 
     def times(self, dtype: str, site: tuple, tokens: np.ndarray) -> Times | None:
         """Return the times of the routed experts on one rank; None: not measured.
@@ -93,9 +96,13 @@ class ExpertTables:
             return {}
         return expert_curves(self._database, self._wide, dtype, site[:4], self._load or SKEWED)
 
-    def curves(self, dtype: str, kernel: str | None = None) -> dict[tuple, object]:
-        """Return the curves over tokens of a format, by site; of one kernel, or of all."""
-        return self._database.curves(("moe", dtype, self._load, kernel), lambda: self._read(dtype, kernel))
+    def curves(self, dtype: str, kernel: str | None = None, source: str | None = None) -> dict[tuple, object]:
+        """Return the curves over tokens of a format, by site; of one kernel, or of all.
+
+        source : of rows, in the tables' own words.
+        """
+        return self._database.curves(("moe", dtype, self._load, kernel, source),
+                                     lambda: self._read(dtype, kernel, source))
 
     def light(self, dtype: str) -> Callable:
         """Return the speed of light of gated experts.
@@ -113,7 +120,7 @@ class ExpertTables:
                               distinct * weights * weight_bytes / self._database.bytes_per_ns)
         return light_ns
 
-    def _read(self, dtype: str, kernel: str | None) -> dict[tuple, object]:
+    def _read(self, dtype: str, kernel: str | None, source: str | None) -> dict[tuple, object]:
         refused = []
 
         def is_usable(columns):
@@ -135,8 +142,22 @@ class ExpertTables:
             return {}
         tensor, expert = (default(columns, name, 1.0) for name in ("moe_tp_size", "moe_ep_size"))
         columns = dict(columns, moe_tp_size=tensor, moe_ep_size=expert)
-        rows = self._database.pick("moe", columns, self._rows_of(columns, dtype, kernel))
+        kept = self._rows_of(columns, dtype, kernel)
+        kept = kept if source is None else kept & (columns["kernel_source"] == source)
+        if EXPERT_SHARES not in self._parameters.without:
+            kept = self._shared(columns, dtype, kept)
+        rows = self._database.pick("moe", columns, kept)
         return self._database.split(rows, SITE, "num_tokens")
+
+    def _shared(self, columns: dict, dtype: str, kept: np.ndarray) -> np.ndarray:
+        """Return the mask of the kept rows with a rank's share of the load. See expert_shares.py."""
+        of_format, shared = formats(columns, "moe_dtype") == dtype, kept.copy()
+        shared[of_format] &= holds_share(rows_where(columns, of_format))
+        if "kernel_source" in columns:
+            lost = rows_where({name: columns[name] for name in (*SITE, "kernel_source")}, kept & ~shared)
+            for *site, name in set(zip(*(values.tolist() for values in lost.values()), strict=True)):
+                self._unshared.setdefault(tuple(site), set()).add(name)
+        return shared
 
     def _rows_of(self, columns: dict, dtype: str, kernel: str | None) -> np.ndarray:
         kept = formats(columns, "moe_dtype") == dtype
@@ -170,14 +191,37 @@ class ExpertTables:
 
     def _at(self, dtype: str, kernel: str | None, site: tuple, tokens: np.ndarray) -> Times | None:
         curves = self.curves(dtype, kernel)
+        if site in self._unshared:
+            return self._unloaded(dtype, kernel, site, tokens)
         if curves or dtype == "bfloat16":
-            found = at_site(curves, site, tokens, self.light(dtype), has_launches=HAS_LAUNCHES)
-            return found or self._cut(curves, site, tokens, dtype)
+            return self._near(curves, site, tokens, dtype)
         if GEMM_BITS[dtype] != 8:
             return None
         plain = at_site(self.curves("bfloat16"), site, tokens, self.light("bfloat16"), has_launches=HAS_LAUNCHES)
         return plain and Times(plain.ns * self.light(dtype)(site, tokens) / self.light("bfloat16")(site, tokens),
                                np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8))
+
+    def _near(self, curves: dict, site: tuple, tokens: np.ndarray, dtype: str) -> Times | None:
+        found = at_site(curves, site, tokens, self.light(dtype), has_launches=HAS_LAUNCHES)
+        return found or self._cut(curves, site, tokens, dtype)
+
+    def _unloaded(self, dtype: str, kernel: str | None, site: tuple, tokens: np.ndarray) -> Times | None:
+        """Return the times of the fastest kernel, of which some were measured with more than a rank's share."""
+        curves = self.curves(dtype, kernel)
+        found = [self._near(self.curves(dtype, kernel, source), site, tokens, dtype)
+                 for source in sorted(self._unshared[site])]
+        found = [times for times in found if times is not None]
+        if site in curves or not found:
+            found.append(self._near(curves, site, tokens, dtype))
+        if found[0] is None:
+            return None
+        self._database.notes.append(
+            f"experts over {site[5]:.0f} ranks were measured with more than a rank's share of the tokens ("
+            f"{', '.join(sorted(self._unshared[site]))}): even loads take as long over two ranks as over one; the "
+            f"utilisation of mixtures beside this one, or of one rank, is used")
+        ns = np.array([times.ns for times in found])
+        fastest = ns.argmin(axis=0)
+        return Times(ns.min(axis=0), np.array([times.origins for times in found])[fastest, np.arange(len(tokens))])
 
     def _cut(self, curves: dict, site: tuple, tokens: np.ndarray, dtype: str) -> Times | None:
         """Return the times of a mixture that was measured on far fewer ranks; None: it was not."""
