@@ -12,9 +12,10 @@ it comes first. `trtllm_alltoall` has the kernels that exchange over NVLink acro
 format of dispatched tokens; vLLM reaches them through FlashInfer (vLLM 0.33, all2all_backend).
 
 Ranks of DeepEP fill whole nodes, of 8 accelerators, or 4 for GB200 and GB300 (num_gpus_per_node of the system files).
-More ranks of the low-latency mode in one scale-up domain, as in a rack of GB200, use the same links as those of one node:
+More ranks of the low-latency mode in one scale-up domain, as in a rack of GB200, use the same links as those of a node:
 beyond the time of one token, times grow with the share of the experts on other ranks, 1 - 1/ranks, as each expert gets
-a copy of its own. NVLink's own dispatch in `trtllm_alltoall` grows by 1.09 from 8 to 32 ranks (512 tokens), by this 1.11.
+a copy of its own. NVLink's own dispatch in `trtllm_alltoall` grows by 1.09 from 8 to 32 ranks (512 tokens); by this,
+1.11.
 Other numbers of ranks were not measured and have no times.
 """
 from typing import Literal

@@ -6,6 +6,10 @@ servers FlashInfer's product with activations of mxfp8. Tables of Hopper hold Ma
 Marlin's utilisation at an equal number of rows per expert is used, but no time below the tabled time of this mixture
 with another kernel, which includes the launches of such a small mixture.
 
+TensorRT-LLM's MoE backend `TRTLLM` runs generated kernels of its own, which FlashInfer carries as `trtllm_*_moe` for
+vLLM and SGLang (flashinfer-ai/flashinfer, csrc/trtllm_fused_moe_kernel_launcher.cu). TensorRT-LLM's part of the tables
+has them as `moe_torch_flow_min_latency`, in nvfp4 alone: other formats take SGLang's rows.
+
 Rows of a quantised format that take longer than bfloat16 rows of equal site, load and tokens were measured with a
 kernel that is not used in serving: 8-bit weights are read in half the time. aiconfigurator's fp8 rows of vLLM 0.24.0 on
 H200 take 2.08 ms at 16 tokens, those of 0.19.0 0.32 ms. Such a version is not used. If no other version has the format,
@@ -30,7 +34,9 @@ SKEWED = "power_law_1.01"
 HAS_LAUNCHES = True             # of other mixtures, see curves.py
 FEW_TOKENS = 256                # up to this number, reading weights limits experts
 MXFP4, MXFP8 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8"
-KERNELS = {"marlin": "marlin", "triton": "triton", "flashinfer": "flashinfer"}      # in `kernel_source`
+KERNELS = {"marlin": ("marlin",), "triton": ("triton",), "flashinfer": ("flashinfer",),
+           "trtllm": ("flashinfer_trtllm", "min_latency")}         # -> parts of `kernel_source`
+TABLE, LENT = "moe", "sglang_moe"       # LENT: SGLang's, beside the framework's own
 SERVERS_OF_FP4 = ("Blackwell", "Blackwell Ultra")
 
 
@@ -63,7 +69,7 @@ class ExpertTables:
             found = self._at(MXFP8, None, site, tokens)
             return found or self._at(dtype, None, site, tokens)
         found = self._at(dtype, kernel, site, tokens)
-        if kernel is None or site in self.curves(dtype, kernel):
+        if kernel is None or site in self.curves(dtype, kernel) or site in self._unshared:
             return found
         return self._borrowed(dtype, kernel, site, tokens) or found or self._at(dtype, None, site, tokens)
 
@@ -131,7 +137,9 @@ class ExpertTables:
                 refused.append(columns)
             return not is_slower
 
-        columns = self._database.columns("moe", is_usable)
+        table, columns = TABLE, self._database.columns(TABLE, is_usable)
+        if columns is None and kernel == "trtllm":
+            table, columns = LENT, self._database.columns(LENT, is_usable)
         if refused:
             self._database.notes.append(
                 f"the {dtype} experts of {self._database.files['moe'][0]} take longer than bfloat16 ones: another "
@@ -146,7 +154,7 @@ class ExpertTables:
         kept = kept if source is None else kept & (columns["kernel_source"] == source)
         if EXPERT_SHARES not in self._parameters.without:
             kept = self._shared(columns, dtype, kept)
-        rows = self._database.pick("moe", columns, kept)
+        rows = self._database.pick(table, columns, kept)
         return self._database.split(rows, SITE, "num_tokens")
 
     def _shared(self, columns: dict, dtype: str, kept: np.ndarray) -> np.ndarray:
@@ -163,7 +171,7 @@ class ExpertTables:
         kept = formats(columns, "moe_dtype") == dtype
         kept &= self._is_loaded(default(columns, "distribution", "balanced"), kept)
         if kernel is not None and "kernel_source" in columns:
-            kept &= np.char.find(columns["kernel_source"], KERNELS[kernel]) >= 0
+            kept &= np.any([np.char.find(columns["kernel_source"], part) >= 0 for part in KERNELS[kernel]], axis=0)
         return kept
 
     def _is_loaded(self, loads: np.ndarray, kept: np.ndarray) -> np.ndarray:
