@@ -142,6 +142,17 @@ def test_tensorrt_llms_generated_kernels_are_its_own_or_sglangs(build, tmp_path)
     assert found(expert_kernel="trtllm") == pytest.approx(20_000)
 
 
+def test_marlin_lends_its_utilisation_in_int4_where_mxfp4_was_not_measured(build, tmp_path):
+    folder = with_kernels(tmp_path / "t", kernel_rows("bfloat16", "vllm_triton", (0.010, 0.020)))
+    (folder / "sglang_moe_perf.csv").write_text("\n".join(
+        [MOE_KERNELS, *kernel_rows("int4_wo", "sglang_marlin_moe", (0.001, 0.400))]) + "\n")
+    model = build(folder, FP4_EXPERTS, HOPPER)
+
+    # bound by weights, of 4.25 and 4.5 bits with their scales
+    assert in_ns(model.breakdown(prefill=[(1024, 0)]))["experts"] == pytest.approx(400_000 * 4.25 / 4.5, rel=1e-6)
+    assert any("in int4_wo" in note for note in model.warnings())
+
+
 def test_blackwell_servers_multiply_mxfp4_with_mxfp8(build, tmp_path):
     folder = with_kernels(tmp_path / "t", kernel_rows("w4a16_mxfp4", "vllm_flashinfer_mxfp4_bf16", (0.010, 0.020)),
                           kernel_rows("w4a8_mxfp4_mxfp8", "vllm_flashinfer_mxfp4_mxfp8", (0.007, 0.014)))

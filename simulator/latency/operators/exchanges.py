@@ -73,7 +73,10 @@ def _kernels(database, mode: str, ranks: int, what: str, sent: str) -> list[tupl
 
 
 def domain_times(database, mode: str, ranks: int, site: tuple, tokens: np.ndarray) -> dict[str, Times] | None:
-    """Return times as `exchange_times`, of more ranks than a node's in one scale-up domain; None: not measured."""
+    """Return the times of more ranks than a node's in one scale-up domain.
+
+    As `exchange_times`; None: not measured.
+    """
     few = database.node_size
     found = exchange_times(database, mode, few, site, tokens) if mode == LOW_LATENCY and ranks > few else None
     if found is None:

@@ -4,7 +4,9 @@ One format may have several kernels, named in the column `kernel_source`. For mx
 Hopper and on Ada and workstation Blackwell (vllm-project/vllm pull request 27523, issue 31085), and on Blackwell
 servers FlashInfer's product with activations of mxfp8. Tables of Hopper hold Marlin for other mixtures only. Then
 Marlin's utilisation at an equal number of rows per expert is used, but no time below the tabled time of this mixture
-with another kernel, which includes the launches of such a small mixture.
+with another kernel, which includes the launches of such a small mixture. Tables of A100 hold Marlin in int4 alone, of
+SGLang, which runs vLLM's kernel; both formats have 4 bits and 16-bit activations, and Marlin has 0.26 to 0.49 of peak
+at 2,048 tokens there, where the roofline's law of experts would have 0.89.
 
 TensorRT-LLM's MoE backend `TRTLLM` runs generated kernels of its own, which FlashInfer carries as `trtllm_*_moe` for
 vLLM and SGLang (flashinfer-ai/flashinfer, csrc/trtllm_fused_moe_kernel_launcher.cu). TensorRT-LLM's part of the tables
@@ -33,10 +35,11 @@ SITE = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_
 SKEWED = "power_law_1.01"
 HAS_LAUNCHES = True             # of other mixtures, see curves.py
 FEW_TOKENS = 256                # up to this number, reading weights limits experts
-MXFP4, MXFP8 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8"
+MXFP4, MXFP8, INT4 = "w4a16_mxfp4", "w4a8_mxfp4_mxfp8", "int4_wo"
 KERNELS = {"marlin": ("marlin",), "triton": ("triton",), "flashinfer": ("flashinfer",),
            "trtllm": ("flashinfer_trtllm", "min_latency")}         # -> parts of `kernel_source`
 TABLE, LENT = "moe", "sglang_moe"       # LENT: SGLang's, beside the framework's own
+LENT_KERNELS = ("trtllm", "marlin")     # libraries shared by the frameworks
 SERVERS_OF_FP4 = ("Blackwell", "Blackwell Ultra")
 
 
@@ -138,7 +141,7 @@ class ExpertTables:
             return not is_slower
 
         table, columns = TABLE, self._database.columns(TABLE, is_usable)
-        if columns is None and kernel == "trtllm":
+        if columns is None and kernel in LENT_KERNELS:
             table, columns = LENT, self._database.columns(LENT, is_usable)
         if refused:
             self._database.notes.append(
@@ -236,24 +239,36 @@ class ExpertTables:
         alike = {other: curve for other, curve in curves.items() if other[:4] == site[:4]}
         return at_site(alike, site, tokens, self.light(dtype), is_held=True, has_launches=HAS_LAUNCHES)
 
+    def lender(self, dtype: str, kernel: str | None) -> tuple[dict[tuple, object], str]:
+        """Return the curves that lend a kernel's utilisation, and their format.
+
+        Marlin's are of int4 where none of mxfp4 were measured.
+        """
+        curves = self.curves(dtype, kernel)
+        if curves or (dtype, kernel) != (MXFP4, "marlin"):
+            return curves, dtype
+        return self.curves(INT4, kernel), INT4
+
     def _borrowed(self, dtype: str, kernel: str, site: tuple, tokens: np.ndarray) -> Times | None:
         """Return the times of a kernel measured for other mixtures; None: none with equal TP and EP was."""
-        curves, light = self.curves(dtype, kernel), self.light(dtype)
+        curves, lent = self.lender(dtype, kernel)
+        light, light_of_lent = self.light(dtype), self.light(lent)
         spread = {other: curve for other, curve in curves.items() if other[4:] == site[4:]}
         nearest = neighbours({other[:2] for other in spread}, site[:2]) or [(other[:2], 1.0) for other in spread]
         efforts, weights = np.zeros(len(tokens)), 0.0
         for widths, distance in nearest:
             other = min((each for each in spread if each[:2] == widths), key=lambda each: abs(each[3] - site[3]))
             alike = tokens * (site[2] / site[3]) / (other[2] / other[3])        # equal rows per expert
-            times = along(spread[other], alike, lambda at, other=other: light(other, at))
-            efforts += light(other, alike) / times.ns / max(distance, 1e-9)
+            times = along(spread[other], alike, lambda at, other=other: light_of_lent(other, at))
+            efforts += light_of_lent(other, alike) / times.ns / max(distance, 1e-9)
             weights += 1 / max(distance, 1e-9)
         if weights == 0.0:
             return None
         ns = light(site, tokens) * weights / efforts
         own = self._at(dtype, None, site, tokens)
         self._database.notes.append(
-            f"{kernel} serves these experts, and was measured for other mixtures only: its utilisation at as many rows "
+            f"{kernel} serves these experts, and was measured for other mixtures only"
+            f"{f', in {lent}' if lent != dtype else ''}: its utilisation at as many rows "
             f"an expert" + (", and no time below that of the kernel that was measured for this one" if own else ""))
         ns = np.maximum(ns, own.ns) if own else ns
         return Times(ns, np.full(len(tokens), INTERPOLATED, dtype=np.uint8))
