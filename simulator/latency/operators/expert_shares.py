@@ -26,7 +26,7 @@ MOST = 0.75
 
 
 def holds_share(columns: dict) -> np.ndarray:
-    """Return the mask of rows whose ranks have their share of the load.
+    """Return the mask of rows with each rank's share of the load.
 
     columns : of `moe`, with moe_tp_size and moe_ep_size.
     """
