@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 import simulator
-from simulator.assembly.kernel_notes import sinks_note
+from simulator.assembly.kernel_notes import shared_experts_note, sinks_note
 from simulator.config.load import load_experiment
 from simulator.domain.deployment import Deployment
 from simulator.domain.facts import load_accelerator, load_model, names
@@ -86,6 +86,11 @@ def test_sinks_are_told_below_hopper(accelerator, model):
     below = load_accelerator(accelerator).architecture in ("Volta", "Turing", "Ampere", "Ada")
 
     assert bool(sinks_note(on(accelerator, model))) == (below and model == "gpt-oss-20b")
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("deepseek-r1", True), ("qwen3-30b-a3b", False), ("qwen3-8b", False)])
+def test_shared_experts_are_told_to_be_priced_after_the_others(model, is_told):
+    assert bool(shared_experts_note(on("gb200", model))) == is_told
 
 
 def test_runs_and_predictions_say_it(experiment):

@@ -15,7 +15,7 @@ def kernel_notes(site) -> tuple[str, ...]:
     if deployment is None or not (site.backend.takes_padding and site.backend.takes_collective):
         return ()
     version = getattr(engine.parameters, "vllm_version", None)
-    notes = [sinks_note(deployment), front_end_note(site.pool)]
+    notes = [sinks_note(deployment), front_end_note(site.pool), shared_experts_note(deployment)]
     if engine.scheduler == "vllm" and version is not None:
         notes.append(untuned_note(deployment, version))
     return tuple(filter(None, notes))
@@ -43,5 +43,21 @@ def sinks_note(deployment: Deployment) -> str:
         return ""
     return (f"attention: {model.name} has sinks, for which engines take a Triton kernel on "
             f"{deployment.accelerator.name}; the prices are FlashAttention's. Iterations of an A100 were seen to take "
-            "1.6 times as long as predicted with prompts of 4,000 tokens, 2.3 times with 32,000, and as long as "
-            "predicted with 128")
+            "1.7 times as long as operators predict with prompts of 32,000 tokens, as long with 4,000, and 0.65 times "
+            "as long with 128")
+
+
+def shared_experts_note(deployment: Deployment) -> str:
+    """Return a note that a shared expert is priced after the routed ones, or "".
+
+    Engines compute it beside them on a second stream (vLLM, fused_moe: shared_experts_stream; SGLang, deepseek_v2.py:
+    alt_stream; TensorRT-LLM, modeling_deepseekv3.py: aux_stream). Measured error: DeepSeek-R1 in nvfp4 on GB200, 8
+    ranks of a TensorRT-LLM server with 3 sequences.
+    """
+    moe = deployment.model.moe
+    if moe is None or moe.shared_expert is None:
+        return ""
+    return (f"experts: the shared expert of {deployment.model.name} is priced after the routed ones; engines compute "
+            "it beside them in decodes: of 9.2 ms predicted for 3 sequences of DeepSeek-R1 on 8 GB200, 1.5 ms is the "
+            "shared expert, and 6.9 ms were measured")
+

@@ -13,7 +13,7 @@ from simulator.errors import InputErrors
 from simulator.latency.operators.model import Operators
 from support.goldens import GOLDENS
 from support.operator_profiles import moe_rows, nccl_rows, write_table, write_tables
-from support.small_models import MIXTURE, deploy
+from support.small_models import MIXTURE, NODE, deploy
 
 TABLES = GOLDENS.parent / "data" / "profiles" / "aiconfigurator"
 published = pytest.mark.skipif(not TABLES.is_dir(), reason="needs ../shared/data/profiles/aiconfigurator")
@@ -80,6 +80,22 @@ def test_two_nodes_have_rows_of_their_own(folder):
     model = build(folder, "deepep_low_latency", many, data_parallel=16, expert_parallel=16)
 
     assert exchange_us(model, 64) == pytest.approx((2 * 14, 2 * 28))
+
+
+def test_more_ranks_of_one_link_domain_send_over_its_links(folder):
+    many = replace(MIXTURE, moe=replace(MIXTURE.moe, num_experts=32))
+    path = folder / "wideep_deepep_ll_perf.csv"
+    path.write_text(path.read_text().replace(",2,8,", ",2,32,"))
+    spread = {"data_parallel": 32, "expert_parallel": 32}
+
+    # 8 ranks: 10 + t us and 20 + 2 t; of what comes on top of one token, 31/32 of the experts leave, not 7/8
+    growth = (31 / 32) / (7 / 8)
+    model = build(folder, "deepep_low_latency", many, **spread)
+    assert exchange_us(model, 4 * 32) == pytest.approx((11 + 3 * growth, 22 + 6 * growth))
+    assert exchange_us(model, 32) == pytest.approx((11, 22))
+    assert not any("expert exchange" in told for told in model.warnings())
+    across = build(folder, "deepep_low_latency", many, node=NODE, **spread)      # in domains of 4
+    assert any("expert exchange: no deepep_low_latency of 32 ranks" in told for told in across.warnings())
 
 
 def test_other_numbers_of_ranks_were_not_measured(folder):

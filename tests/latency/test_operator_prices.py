@@ -126,6 +126,33 @@ def test_a_kernel_of_another_mixture_lends_its_utilisation_at_as_many_rows_an_ex
     assert any("marlin serves these experts" in note for note in model.warnings())
 
 
+def test_tensorrt_llms_generated_kernels_are_its_own_or_sglangs(build, tmp_path):
+    own = kernel_rows("bfloat16", "deepgemm", (0.090, 0.100))
+    lent = kernel_rows("bfloat16", "sglang_flashinfer_trtllm_moe", (0.030, 0.040))
+    folder = with_kernels(tmp_path / "t", own)
+    (folder / "sglang_moe_perf.csv").write_text("\n".join(
+        [MOE_KERNELS, *lent, *kernel_rows("bfloat16", "sglang_fused_moe_triton", (0.010, 0.020))]) + "\n")
+
+    def found(**asked):
+        return experts_of(build(folder, MIXTURE, framework="trtllm", **asked), 1)
+
+    assert found() == pytest.approx(90_000)
+    assert found(expert_kernel="trtllm") == pytest.approx(30_000)
+    with_kernels(folder, own, kernel_rows("bfloat16", "moe_torch_flow_min_latency", (0.020, 0.030)))
+    assert found(expert_kernel="trtllm") == pytest.approx(20_000)
+
+
+def test_marlin_lends_its_utilisation_in_int4_where_mxfp4_was_not_measured(build, tmp_path):
+    folder = with_kernels(tmp_path / "t", kernel_rows("bfloat16", "vllm_triton", (0.010, 0.020)))
+    (folder / "sglang_moe_perf.csv").write_text("\n".join(
+        [MOE_KERNELS, *kernel_rows("int4_wo", "sglang_marlin_moe", (0.001, 0.400))]) + "\n")
+    model = build(folder, FP4_EXPERTS, HOPPER)
+
+    # bound by weights, of 4.25 and 4.5 bits with their scales
+    assert in_ns(model.breakdown(prefill=[(1024, 0)]))["experts"] == pytest.approx(400_000 * 4.25 / 4.5, rel=1e-6)
+    assert any("in int4_wo" in note for note in model.warnings())
+
+
 def test_blackwell_servers_multiply_mxfp4_with_mxfp8(build, tmp_path):
     folder = with_kernels(tmp_path / "t", kernel_rows("w4a16_mxfp4", "vllm_flashinfer_mxfp4_bf16", (0.010, 0.020)),
                           kernel_rows("w4a8_mxfp4_mxfp8", "vllm_flashinfer_mxfp4_mxfp8", (0.007, 0.014)))

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from simulator import cli
+from simulator.assembly.latency import Readings
 from simulator.errors import InputErrors
 from simulator.latency.operators import files as operator_files
-from simulator.study.accuracy import ablation, chosen
+from simulator.study.accuracy import ablation, chosen, deployed
 from simulator.study.accuracy.ablation import Price
 from simulator.study.accuracy.data_set import open_all
 from simulator.study.accuracy.errors import errors_of, ks_distance, spread_of
 from simulator.study.accuracy.page import page
+from simulator.study.accuracy.predict import Ways, _layers
 from simulator.study.accuracy.scoring import read_score
 from simulator.study.accuracy.scoring import score as scored
 from support.accuracy import HEAD, POINTS, TEXT, score, write_set
@@ -193,6 +195,28 @@ engine = {max_num_batched_tokens = 50}
     data_set, = open_all([tmp_path / "sets"], tmp_path)
 
     assert [case.tables["engine"].get("max_num_batched_tokens") for case in data_set.cases()] == [50, None]
+
+
+def test_options_of_servers_go_to_pools_and_to_their_prices(write, tmp_path):
+    options = """[[reader.options]]
+where = {decode_tensor_parallel = ["2"]}
+model = {kv_cache_dtype = "fp8"}
+pools.decode = {engine = {max_num_seqs = 9}, topology = {expert_parallel = 2}}
+backends.operators.decode = {expert_load = "balanced"}
+"""
+    pools = ",".join(f"{role}_{size}" for role in deployed.ROLES for size in deployed.SIZES)
+    write(text=TEXT.replace("[experiment.engine]", f"{options}[experiment.engine]"), head=f"{HEAD},mode,{pools}",
+          points=[f"{POINTS[0]},disaggregated,1,1,1,1,1,{ways},1,1" for ways in (2, 4)])
+    data_set, = open_all([tmp_path / "sets"], tmp_path)
+    asked, other = data_set.cases()
+    prices = [_layers(data_set, asked, Ways(backend, Readings())).data["pools"] for backend in ("operators", "linear")]
+
+    assert [case.tables["model"].get("kv_cache_dtype") for case in (asked, other)] == ["fp8", None]
+    assert [case.tables["pools"][1].get("engine") for case in (asked, other)] == [{"max_num_seqs": 9}, None]
+    assert asked.tables["pools"][1]["topology"] == {"tensor_parallel": 2, "expert_parallel": 2}
+    assert [[pool.get("latency") for pool in pools] for pools in prices] == [
+        [None, {"expert_load": "balanced"}], [None, None]]
+    assert not other.pool_backends
 
 
 def test_options_of_servers_by_a_column_that_is_not_there_are_refused(write, tmp_path):

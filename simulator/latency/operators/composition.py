@@ -26,7 +26,7 @@ from simulator.latency.operators import prices
 from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, prefill_table
 from simulator.latency.operators.curves import ROOFLINE, Times
 from simulator.latency.operators.database import Database
-from simulator.latency.operators.exchanges import GATHER, exchange_times
+from simulator.latency.operators.exchanges import GATHER, domain_times, exchange_times
 from simulator.latency.operators.fused_norms import TABLE, largest_message
 from simulator.latency.operators.hyper_connections import stream_times
 from simulator.latency.operators.links import LEAST_BYTES, over_link
@@ -307,12 +307,19 @@ class Composer:
         with np.errstate(divide="ignore", invalid="ignore"):
             found = None if self.collective else exchange_times(
                 self.database, mode, ranks, site, tokens, deployment.expert_dtype)
+            if found is None and self.collective is None and self._is_in_domain(ranks):
+                found = domain_times(self.database, mode, ranks, site, tokens)
         if found is not None:
             return found
         if self.collective is None:
             self.missing["expert exchange"] = f"no {mode} of {ranks} ranks, (hidden, chosen, experts) = {site}"
         sent = hidden * moe.experts_per_token / ways.tensor_parallel
         return {name: self._collective("expert", "all_to_all", ranks, sent) for name in ("dispatch", "combine")}
+
+    def _is_in_domain(self, ranks: int) -> bool:
+        """Return whether ranks share one scale-up domain; without a node, all do (config/nodes.py)."""
+        node, link = self.deployment.node, self.deployment.accelerator.scaleup_bytes_per_s
+        return link > 0 if node is None else ranks <= node.scaleup_domain_size
 
     def _roofline_experts(self, moe: Moe, tokens: np.ndarray, ranks: int) -> Times:
         weights = moe.expert_matrix_parameters(self.deployment.model.hidden_size) / ranks

@@ -107,7 +107,7 @@ class Watched(Database):
         if kernel == MXFP8:
             dtype, kernel = (MXFP8 if tables.curves(MXFP8) else dtype), None
         wide = tables.wide_curves(dtype, tuple(map(float, site)))
-        curves = wide or tables.curves(dtype, kernel) or tables.curves(dtype)
+        curves = wide or tables.lender(dtype, kernel)[0] or tables.curves(dtype)
         return self._remember(times, "moe", curves, site, tables.light(dtype), HAS_LAUNCHES)
 
     def collective(self, kind, ranks, num_bytes, is_graph):

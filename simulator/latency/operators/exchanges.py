@@ -12,18 +12,23 @@ it comes first. `trtllm_alltoall` has the kernels that exchange over NVLink acro
 format of dispatched tokens; vLLM reaches them through FlashInfer (vLLM 0.33, all2all_backend).
 
 Ranks of DeepEP fill whole nodes, of 8 accelerators, or 4 for GB200 and GB300 (num_gpus_per_node of the system files).
+More ranks of the low-latency mode in one scale-up domain, as in a rack of GB200, use the same links as those of a node:
+beyond the time of one token, times grow with the share of the experts on other ranks, 1 - 1/ranks, as each expert gets
+a copy of its own. NVLink's own dispatch in `trtllm_alltoall` grows by 1.09 from 8 to 32 ranks (512 tokens); by this,
+1.11.
 Other numbers of ranks were not measured and have no times.
 """
 from typing import Literal
 
 import numpy as np
 
-from simulator.latency.operators.curves import Curve, Times, at_site
+from simulator.latency.operators.curves import EXTRAPOLATED, Curve, Times, at_site
 from simulator.latency.operators.rows import default
 
 GATHER = "allgather_reducescatter"
 NvLink = Literal["flashinfer_nvlink_two_sided", "flashinfer_nvlink_one_sided"]      # vLLM's names
-TABLES = {"deepep_high_throughput": "wideep_deepep_normal", "deepep_low_latency": "wideep_deepep_ll"}
+LOW_LATENCY = "deepep_low_latency"
+TABLES = {"deepep_high_throughput": "wideep_deepep_normal", LOW_LATENCY: "wideep_deepep_ll"}
 TIMES = {"wideep_deepep_normal": ("transmit_us", "notify_us"), "wideep_deepep_ll": ("avg_t_us",)}
 SHORT = {"deepep_high_throughput": "deepep_ht", "deepep_low_latency": "deepep_ll"}      # in moe_a2a
 MULTIPROCESSORS = 20
@@ -65,6 +70,20 @@ def _kernels(database, mode: str, ranks: int, what: str, sent: str) -> list[tupl
         return [(table, curves) for table, curves in kernels if curves or len(kernels) == 1]
     own = phase_curves(database, mode, ranks, what)
     return [("moe_a2a", own)] if own else [(TABLES[mode], exchange_curves(database, mode, ranks, what))]
+
+
+def domain_times(database, mode: str, ranks: int, site: tuple, tokens: np.ndarray) -> dict[str, Times] | None:
+    """Return the times of more ranks than a node's in one scale-up domain.
+
+    As `exchange_times`; None: not measured.
+    """
+    few = database.node_size
+    found = exchange_times(database, mode, few, site, tokens) if mode == LOW_LATENCY and ranks > few else None
+    if found is None:
+        return None
+    growth, least = (1 - 1 / ranks) / (1 - 1 / few), exchange_times(database, mode, few, site, np.ones(1))
+    return {what: Times(least[what].ns[0] + np.maximum(times.ns - least[what].ns[0], 0.0) * growth,
+                        np.full(len(tokens), EXTRAPOLATED, dtype=np.uint8)) for what, times in found.items()}
 
 
 def exchange_curves(database, mode: str, ranks: int, what: str) -> dict[tuple, Curve]:

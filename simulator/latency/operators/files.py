@@ -30,8 +30,8 @@ SUFFIXES = ("_perf.parquet", "_perf.csv", "_perf.csv.gz")
 LENDERS = ("sglang", "trtllm")
 LENT = ("context_mla", "generation_mla", "mla_bmm", "wideep_deepep_ll", "wideep_deepep_normal", "trtllm_alltoall",
         "kda", "mamba2")
-# Tables lent beside the framework's own of that name, and their name then; see fused_norms.py.
-RENAMED_IF_LENT = {"trtllm": {"custom_allreduce": "trtllm_allreduce"}}
+# Tables lent beside the framework's own of that name, and their name then; see fused_norms.py, expert_tables.py.
+RENAMED_IF_LENT = {"trtllm": {"custom_allreduce": "trtllm_allreduce"}, "sglang": {"moe": "sglang_moe"}}
 SHARED = ("nccl", "oneccl")     # folders of libraries, in place of a framework
 # Time columns of DeepEP's tables, in microseconds; some values are 0.
 EXCHANGE_TIMES = ("dispatch_transmit_us", "dispatch_notify_us", "dispatch_avg_t_us",

@@ -76,9 +76,10 @@ class OperatorsParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     expert_load: Annotated[Literal["balanced", "power_law_1.01", "power_law_1.2"] | None, Meta(description=(
         "distribution of tokens over experts; default: power_law_1.01, aiconfigurator's, or the measured one if there "
         "are no such rows"))] = None
-    expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "w4a8"], Meta(description=(
+    expert_kernel: Annotated[Literal["auto", "marlin", "triton", "flashinfer", "trtllm", "w4a8"], Meta(description=(
         "kernel of routed experts; auto: for mxfp4 the kernel that vLLM runs on the accelerator, else any measured "
-        "one; w4a8: mxfp4 weights, mxfp8 activations"))] = "auto"
+        "one; trtllm: TensorRT-LLM's generated kernels, moe_config backend TRTLLM, in FlashInfer, too; w4a8: mxfp4 "
+        "weights, mxfp8 activations"))] = "auto"
     all2all_backend: Annotated[All2All | NvLink | None, Meta(description=(
         "exchange of tokens for experts between data-parallel ranks; DeepEP and FlashInfer's NVLink kernels: all ranks "
         "are expert-parallel; default: as in [engine.experts], or allgather_reducescatter"))] = None

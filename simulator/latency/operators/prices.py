@@ -9,6 +9,7 @@ from msgspec import Meta
 QK_NORM, QUANTIZING, MIXED_ATTENTION = "qk_norm", "quantizing", "mixed_attention"
 LASTING_RATE, MEMORY_FLOOR, UNEQUAL_CONTEXTS = "lasting_rate", "memory_floor", "unequal_contexts"
 OUTLIERS, FIXED_SCALES, SPLIT_NORMS, FUSED_NORMS = "outliers", "fixed_scales", "split_norms", "fused_norms"
+EXPERT_SHARES = "expert_shares"
 # Name -> (the price, the behaviour without it), as text.
 LEFT_OUT = {
     QK_NORM: ("norms of queries and keys", "they take nothing"),
@@ -20,6 +21,7 @@ LEFT_OUT = {
     FIXED_SCALES: ("fp8 products of TensorRT-LLM with fixed scales", "a kernel finds the scales of each batch"),
     SPLIT_NORMS: ("norms over all heads, which tensor parallelism splits", "ranks norm their heads alone"),
     FUSED_NORMS: ("norms fused with the all-reduce before them", "they are kernels of their own"),
+    EXPERT_SHARES: ("experts of a rank measured with the load of more ranks left out", "they count as measured"),
     MEMORY_FLOOR: ("points that ran from a cache raised to memory's bandwidth", "they count as measured")}
 
 Without = Annotated[tuple[Literal[tuple(LEFT_OUT)], ...], Meta(description=(

@@ -5,7 +5,7 @@ EXCHANGED = "node_num", "hidden_size", "num_token", "num_topk", "num_experts"
 # Columns that identify rows; other columns may be left out if all rows hold the usual value.
 NEEDED = {
     "gemm": ("m", "n", "k"), "scale_matrix": ("m", "k"),
-    "moe": ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    **dict.fromkeys(("moe", "sglang_moe"), ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")),
     "context_attention": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "generation_attention": ("batch_size", "step", "num_heads", "num_key_value_heads", "head_dim"),
     "context_mla": ("batch_size", "isl", "num_heads"), "generation_mla": ("batch_size", "step", "num_heads"),

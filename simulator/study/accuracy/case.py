@@ -21,6 +21,7 @@ class Case(msgspec.Struct, frozen=True):
     lengths : int64 (n, 2), tokens of prompt and output that the trace must have; None: not checked.
     request_ids : names of the requests, where they were measured one by one.
     backends : backend -> keys of [latency] under it, laid over those of the data set.
+    pool_backends : backend -> pool -> keys of the pool's [latency] under it.
     """
 
     label: str
@@ -31,3 +32,4 @@ class Case(msgspec.Struct, frozen=True):
     lengths: np.ndarray | None = None
     request_ids: tuple[str, ...] = ()
     backends: Mapping[str, Mapping[str, Any]] = {}
+    pool_backends: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}

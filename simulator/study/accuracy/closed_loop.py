@@ -9,7 +9,7 @@ Replay of a run: clients that send their next request when the last one ended, r
 lengths uniform between shortest_share of nominal and nominal, as InferenceX draws them.
 """
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -28,13 +28,19 @@ TEXTS = ("id", "hardware", "model")
 COUNTS = ("tensor_parallel", "input_tokens", "output_tokens", "concurrency")
 WAYS = ("data_parallel", "expert_parallel")     # 1 where there is no such column
 NEEDED = (*TEXTS, *COUNTS)
+Role = Literal["prefill", "decode"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the servers of some rows, which the file does not have."""
 
     where: Annotated[dict[str, list[str]], Meta(description="column -> its values in these rows")]
-    engine: Annotated[dict[str, Any], Meta(description="keys of [engine]")]
+    engine: Annotated[dict[str, Any], Meta(description="keys of [engine]")] = {}
+    model: Annotated[dict[str, Any], Meta(description="keys of [model]")] = {}
+    pools: Annotated[dict[Role, dict[str, dict[str, Any]]], Meta(description=(
+        "prefill, decode -> tables of this pool -> keys"))] = {}
+    backends: Annotated[dict[str, dict[Role, dict[str, Any]]], Meta(description=(
+        "backend -> prefill, decode -> keys of this pool's [latency]"))] = {}
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,33 +103,44 @@ def _case(row: dict, parameters: Parameters, prefixes: dict[str, str], fault) ->
     published = {name: {metric: {"mean": value} for metric, value in _means(row, prefix, fault).items()}
                  for name, prefix in prefixes.items()}
     backends = deployed.backends_of(row, deployed.framework_of(row, fault))
-    return Case(texts["id"], _tables(row, counts, parameters, fault), measured, published, backends=backends)
+    options = [each for each in parameters.options if all(row[name] in values for name, values in each.where.items())]
+    pool_backends = _merged({}, *(each.backends for each in options if deployed.is_split(row)))
+    return Case(texts["id"], _tables(row, counts, parameters, options, fault), measured, published, backends=backends,
+                pool_backends=pool_backends)
 
 
-def _tables(row: dict, counts: dict[str, int], parameters: Parameters, fault) -> dict:
+def _tables(row: dict, counts: dict[str, int], parameters: Parameters, options: list[Options], fault) -> dict:
     """Return the tables of the experiment that replays a row."""
     clients, prompt, output = counts["concurrency"], counts["input_tokens"], counts["output_tokens"]
     formats = {key: row.get(key) for key in ("dtype", "kv_cache_dtype")}
     framework = deployed.framework_of(row, fault)
-    options = {}
-    for each in parameters.options:
-        if all(row[name] in values for name, values in each.where.items()):
-            options |= each.engine
     requests = parameters.requests_per_client * clients
     if parameters.most_requests is not None:
         requests = min(requests, max(parameters.most_requests, 2 * clients))
     tables = {
-        "model": {"name": row["model"], **{key: value for key, value in formats.items() if value}},
+        "model": _merged({"name": row["model"]}, {key: value for key, value in formats.items() if value},
+                         *(each.model for each in options)),
         "hardware": {"name": row["hardware"]},
-        "engine": {"max_model_len": prompt + output + parameters.context_margin_tokens, **deployed.engine_of(
-            row, framework, max(parameters.least_max_num_seqs, clients), parameters.stand_in), **options},
+        "engine": _merged({"max_model_len": prompt + output + parameters.context_margin_tokens}, deployed.engine_of(
+            row, framework, max(parameters.least_max_num_seqs, clients), parameters.stand_in),
+            *(each.engine for each in options)),
         "workload": {"type": "synthetic", "num_requests": requests,
                      "prompt_tokens": _lengths(prompt, parameters), "output_tokens": _lengths(output, parameters),
                      "load": {"mode": "concurrency", "concurrency": clients}}}
     if deployed.is_split(row):
-        return tables | deployed.pools_of(row, framework, parameters.stand_in, fault)
+        split = deployed.pools_of(row, framework, parameters.stand_in, fault)
+        return tables | split | {"pools": [_merged(pool, *(each.pools.get(pool["role"], {}) for each in options))
+                                           for pool in split["pools"]]}
     return tables | {"topology": {"tensor_parallel": counts["tensor_parallel"],
                                   **{way: counts[way] for way in WAYS if counts.get(way, 1) > 1}}}
+
+
+def _merged(table: dict, *others: dict) -> dict:
+    """Return a table with those of others laid over it, in order, key by key."""
+    for other in others:
+        table = table | {key: _merged(table.get(key, {}), value) if isinstance(value, dict) else value
+                         for key, value in other.items()}
+    return table
 
 
 def _lengths(nominal: int, parameters: Parameters) -> dict:

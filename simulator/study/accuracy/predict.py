@@ -91,8 +91,12 @@ def _layers(data_set: Opened, case: Case, ways: Ways) -> Layers:
     source = Source(f"{data_set.place}: {case.label}", data_set.root)
     layers = Layers(source)
     latency = {"backend": ways.backend, **says.backends.get(ways.backend, {}), **case.backends.get(ways.backend, {})}
-    for tables in (says.experiment, case.tables, {"name": says.name, "latency": latency}):
-        layers.add(tables, source)
+    tables = dict(case.tables)
+    if by_pool := case.pool_backends.get(ways.backend):
+        tables["pools"] = [pool | {"latency": by_pool[pool["name"]]} if pool["name"] in by_pool else pool
+                           for pool in tables["pools"]]
+    for each in (says.experiment, tables, {"name": says.name, "latency": latency}):
+        layers.add(each, source)
     add_overrides(layers, ways.overrides, "--set")
     return layers
 
