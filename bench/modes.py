@@ -12,12 +12,15 @@ from simulator.kv.tiers.settings import Offloading
 from simulator.latency.overheads.capture import CudaGraphParameters
 from simulator.scheduling.acceptance_table import AcceptanceTable
 from simulator.scheduling.blis import Blis, BlisParameters
+from simulator.scheduling.sglang import Sglang, SglangParameters
 from simulator.scheduling.speculative import SpeculativeParameters
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_tables import LoraParameters, StructuredOutputParameters
 
 ASYNC = VllmParameters(async_scheduling=True)
 BLIS = {"scheduler": Blis, "parameters": BlisParameters()}
+SGLANG = {"scheduler": Sglang, "parameters": SglangParameters(
+    max_running_requests=256, chunked_prefill_size=8192, max_prefill_tokens=8192)}
 LIGHT = {"num_requests": 5_000, "rate_per_s": 2.0}
 SHARED = {"rate_per_s": 16.0, "system_prompts": (8, 512)}
 HOST = Offloading(policy=Lru, chunks=32_768, block_bytes=2.0 * 2**20)        # of Llama-3.1-8B: 64 GiB
@@ -60,6 +63,9 @@ MODES = {
     "`blis`": Mode(Case(20_000, **BLIS), "<= 4 x"),
     "`blis`, KV pressure": Mode(Case(20_000, num_gpu_blocks=6500, **BLIS), "<= 4 x"),
     "`blis`, system prompts, KV pressure": Mode(Case(20_000, num_gpu_blocks=3500, **BLIS, **SHARED), "<= 4 x"),
+    "`sglang`": Mode(Case(20_000, **SGLANG), "<= 2.5 x"),
+    "`sglang`, KV pressure": Mode(Case(20_000, num_gpu_blocks=6500, **SGLANG), "<= 2.5 x"),
+    "`sglang`, system prompts": Mode(Case(20_000, num_gpu_blocks=8000, **SGLANG, **SHARED), "<= 2.5 x"),
     "speculation, constant": Mode(Case(20_000, parameters=_speculating(1)), "<= 5 x"),
     "speculation, cyclic": Mode(Case(20_000, parameters=_speculating(1, 3, 0)), "<= 5 x"),
     "speculation, drawn": Mode(Case(20_000, parameters=_speculating(weights=(3, 2, 2, 1))), "<= 5 x"),

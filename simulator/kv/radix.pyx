@@ -79,7 +79,7 @@ cdef class RadixKV(KVCache):
 
     cdef void keep(self, int32_t slot, int32_t node, int64_t found) noexcept nogil:
         cdef Hold* hold = &self._holds[slot]
-        self.tree.lock(node, 1)
+        self.tree.lock(node, 0, 1)
         hold.node, hold.tokens, hold.shared, hold.counted = node, found, found, 0
         self.count()
 
@@ -93,8 +93,7 @@ cdef class RadixKV(KVCache):
         self.tree.end_load(node, lock, has_room, row)
         if has_room:
             self._blank -= <int32_t>(tokens // self.block_size)
-            self.tree.lock(node, 1)
-            self.tree.lock(hold.node, -1)
+            self.tree.move_lock(hold.node, node)
             hold.node = node
             hold.tokens += tokens
             hold.shared = hold.tokens
@@ -117,16 +116,15 @@ cdef class RadixKV(KVCache):
         whole -= whole % self.block_size
         self.tree.revived = 0
         if whole > 0:
-            there = self.tree.insert(row, whole, priority, hold.counted, &node)
+            there = self.tree.insert(row, whole, priority, hold.counted, hold.node, &node)
         hold.counted = max(hold.counted, whole)
         if there > hold.shared:                     # computed twice: its own pages are free
             self._blank += <int32_t>((there - hold.shared - self.tree.revived) // self.block_size)
         prompt_tokens -= self.hashes_ahead
         prompt_tokens -= prompt_tokens % self.block_size
         if 0 < prompt_tokens < whole:
-            self.tree.insert(row, prompt_tokens, priority + 1, prompt_tokens, &end)
-        self.tree.lock(hold.node, -1)
-        self.tree.lock(node, 1)
+            self.tree.insert(row, prompt_tokens, priority + 1, prompt_tokens, node, &end)
+        self.tree.move_lock(hold.node, node)
         hold.node, hold.shared = node, whole
         self.count()
         return 0
@@ -157,7 +155,7 @@ cdef class RadixKV(KVCache):
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         cdef Hold* hold = &self._holds[slot]
         self._blank += blocks_for(hold.tokens, self.block_size) - <int32_t>(hold.shared // self.block_size)
-        self.tree.lock(hold.node, -1)
+        self.tree.lock(hold.node, 0, -1)
         memset(hold, 0, sizeof(Hold))
         self.count()
         return 0

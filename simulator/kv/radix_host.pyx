@@ -18,6 +18,7 @@ components/full.py. Its rules:
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from simulator.core.heap cimport Placed
 from simulator.core.index_list cimport new_list
 from simulator.core.memory cimport resize
 from simulator.core.row_list cimport add_row
@@ -60,7 +61,7 @@ cdef class HostTree(RadixTree):
 
     def __dealloc__(self):
         free(self._sides)
-        free(self._host_leaves.nodes)
+        free(self._host_leaves.entries)
         free(self._chain.rows)
         free(self.backups)
         free(self.loadings)
@@ -75,7 +76,7 @@ cdef class HostTree(RadixTree):
 
     cdef int _grow_sides(self) except -1 nogil:
         resize(&self._sides, self._room * sizeof(Side))
-        resize(&self._host_leaves.nodes, self._room * sizeof(int32_t))
+        resize(&self._host_leaves.entries, self._room * sizeof(Placed))
         self._links.grow(self._room)
         self._side_room = self._room
         return 0
@@ -83,7 +84,7 @@ cdef class HostTree(RadixTree):
     # ---- walks
 
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil:
-        cdef int32_t at = 0, child, tokens
+        cdef int32_t at = 0, child, tokens = 0
         cdef int64_t done = 0, found = 0
         num_tokens -= num_tokens % self.page_size
         node[0] = self.host_node = 0
@@ -91,10 +92,9 @@ cdef class HostTree(RadixTree):
         if num_tokens == 0:
             return 0
         while done < num_tokens:
-            child = self._child(at, row, done)
+            child = self._step(at, row, done, num_tokens, &tokens)
             if child < 0:
                 break
-            tokens = self._agreeing(child, row, done, num_tokens)
             done += tokens
             at = child if tokens == self._tokens(child) else self._split(child, tokens)
             if self._sides[at].on_device:
@@ -105,19 +105,19 @@ cdef class HostTree(RadixTree):
         self.host_node, self.host_tokens = at, done - found
         return <int32_t>found
 
-    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
+    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted, int32_t known,
                         int32_t* node) except -1 nogil:
-        cdef int32_t at = 0, child, tokens
+        cdef int32_t at = 0, child, tokens = 0
         cdef int64_t done = 0
+        self._climb(known)
         self._now += TICK
         self._nodes[0].used = self._now
         while done < num_tokens:
-            child = self._child(at, row, done)
+            child = self._descend(at, row, done, num_tokens, &tokens)
             if child < 0:
                 break
             self._now += TICK
             self._nodes[child].used = self._now
-            tokens = self._agreeing(child, row, done, num_tokens)
             if tokens < self._tokens(child):
                 self._settle(child)
                 child = self._split(child, tokens)
@@ -182,10 +182,10 @@ cdef class HostTree(RadixTree):
 
     # ---- locks
 
-    cdef void lock(self, int32_t node, int32_t change) noexcept nogil:
+    cdef void lock(self, int32_t node, int32_t above, int32_t change) noexcept nogil:
         cdef int64_t tokens
         cdef Node* it
-        while node > 0:
+        while node != above:
             it = &self._nodes[node]
             tokens = self._tokens(node) if self._sides[node].on_device else 0
             if it.locks == 0:
@@ -226,7 +226,7 @@ cdef class HostTree(RadixTree):
         is_leaf = side.on_device and it.locks == 0 and side.device_children == 0
         is_host_leaf = (side.on_host and not side.on_device and it.locks == 0 and side.host_locks == 0
                         and it.first_child < 0)
-        if it.place >= 0 and not (is_host_leaf if side.is_host_leaf else is_leaf):
+        if self._places[node] >= 0 and not (is_host_leaf if side.is_host_leaf else is_leaf):
             self._take_out(&self._host_leaves if side.is_host_leaf else &self._leaves, node)
         side.is_host_leaf = is_host_leaf
         if is_leaf:
@@ -258,7 +258,7 @@ cdef class HostTree(RadixTree):
             if not self._write(node):
                 break
             self._sides[node].writing = <int32_t>self.num_copies
-            self.lock(node, 1)
+            self.lock(node, 0, 1)
         return 0
 
     cdef bint _write(self, int32_t node) except -1 nogil:
@@ -287,7 +287,7 @@ cdef class HostTree(RadixTree):
             self._track(node)
             add_row(&self._chain, node)
             node = self._nodes[node].parent
-        self.lock(backup.node, -1)
+        self.lock(backup.node, 0, -1)
         while self._chain.size > 0 and self.keeps_extents:
             self._chain.size -= 1
             self._add_extent(self._chain.rows[self._chain.size])
@@ -298,7 +298,7 @@ cdef class HostTree(RadixTree):
         while node > 0 and self._sides[node].writing == backup.number:
             self._sides[node].writing = 0
             node = self._nodes[node].parent
-        self.lock(backup.node, -1)
+        self.lock(backup.node, 0, -1)
         return 0
 
     cdef int _add_extent(self, int32_t node) except -1 nogil:
@@ -322,7 +322,7 @@ cdef class HostTree(RadixTree):
     cdef int64_t evict_host(self, int64_t tokens) except -1 nogil:
         cdef int64_t gained = self._give_up_duplicates(tokens) if self._writes_back else 0
         while gained < tokens and self._host_leaves.size > 0:
-            gained += self._drop_host(self._host_leaves.nodes[0])
+            gained += self._drop_host(self._host_leaves.entries[0].index)
         self.host_evicted += gained
         return gained
 
@@ -344,7 +344,7 @@ cdef class HostTree(RadixTree):
                 following = self._links.next(node)
                 if not (self._sides[node].on_device and self._sides[node].on_host):
                     self._links.remove(&self._duplicates, node)
-                elif (i == 1 or self._nodes[node].place < 0) and self._is_duplicate(node) and (
+                elif (i == 1 or self._places[node] < 0) and self._is_duplicate(node) and (
                         self._sides[node].host_locks == 0):
                     self._sides[node].on_host = False
                     self.host_free += self._tokens(node)
@@ -370,7 +370,7 @@ cdef class HostTree(RadixTree):
     # ---- room on the accelerator
 
     cdef int32_t evict(self) except -1 nogil:
-        cdef int32_t node = self._leaves.nodes[0]
+        cdef int32_t node = self._leaves.entries[0].index
         if self._leaves.size == 0:
             return 0
         if self._sides[node].on_host:
@@ -413,7 +413,7 @@ cdef class HostTree(RadixTree):
         return self._delete(node)
 
     cdef void _drop(self, int32_t node) noexcept nogil:
-        if self._nodes[node].place >= 0:
+        if self._places[node] >= 0:
             self._take_out(&self._host_leaves if self._sides[node].is_host_leaf else &self._leaves, node)
         if self._links.is_linked(node):
             self._links.remove(&self._duplicates, node)
@@ -423,9 +423,9 @@ cdef class HostTree(RadixTree):
         cdef int64_t gained = 0
         cdef int32_t node
         while self._host_leaves.size > 0:
-            self._drop_host(self._host_leaves.nodes[0])
+            self._drop_host(self._host_leaves.entries[0].index)
         while self._leaves.size > 0:
-            node = self._leaves.nodes[0]
+            node = self._leaves.entries[0].index
             self.host_free += self._tokens(node) if self._sides[node].on_host else 0
             gained += self._delete(node)
         for node in range(1, self._num_nodes):          # batches that are under way hold these nodes
@@ -437,15 +437,14 @@ cdef class HostTree(RadixTree):
     # ---- text read from below
 
     cdef int64_t insert_host(self, int32_t node, int32_t row, int64_t begin, int64_t end) except -1 nogil:
-        cdef int32_t child, tokens, leaf
+        cdef int32_t child, tokens = 0, leaf
         cdef int64_t place = begin, spare = 0
         self._use(node)
         while place < end:
-            child = self._child(node, row, place)
+            child = self._step(node, row, place, end, &tokens)
             if child < 0:
                 break
             self._use(child)
-            tokens = self._agreeing(child, row, place, end)
             node = child if tokens == self._tokens(child) else self._split(child, tokens)
             place += tokens
             if self._sides[node].on_host:
@@ -475,12 +474,12 @@ cdef class HostTree(RadixTree):
 
     cdef int64_t begin_load(self, int32_t node) except -1 nogil:
         cdef int64_t lock = self.lock_host(node)
-        self.lock(node, 1)
+        self.lock(node, 0, 1)
         return lock
 
     cdef int end_load(self, int32_t node, int64_t lock, bint has_room, int32_t row) except -1 nogil:
         cdef Loading* it
-        self.lock(node, -1)
+        self.lock(node, 0, -1)
         if not has_room:
             self.unlock_host(node, lock)
             return 0
@@ -501,12 +500,12 @@ cdef class HostTree(RadixTree):
             self._sides[node].loading = it.number if self._writes_back else 0
             it.tokens += self._tokens(node)
             self._come(node)
-        self.lock(it.node, 1)
+        self.lock(it.node, 0, 1)
         return 0
 
     cdef int finish_load(self, const Loading* loading) except -1 nogil:
         cdef int32_t node = loading.node
-        self.lock(node, -1)
+        self.lock(node, 0, -1)
         self.unlock_host(node, loading.lock)
         while node > 0 and self._writes_back:
             if self._sides[node].loading == loading.number:
@@ -538,7 +537,7 @@ cdef class HostTree(RadixTree):
             children[parent] += side.on_device
             counts["evictable" if it.locks == 0 else "protected"] += tokens * side.on_device
             counts["on host"] += tokens * side.on_host
-            counts["host leaves" if side.is_host_leaf else "leaves"] += it.place >= 0
+            counts["host leaves" if side.is_host_leaf else "leaves"] += self._places[node] >= 0
         found = {"evictable": self.evictable, "protected": self.protected, "leaves": self._leaves.size,
                  "host leaves": self._host_leaves.size, "on host": self.capacity - self.host_free - self.host_lent}
         if counts != found or any(self._sides[i].device_children != count for i, count in enumerate(children)

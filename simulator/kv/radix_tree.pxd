@@ -4,6 +4,8 @@ An edge holds whole pages of tokens. Nodes are numbers; 0 is the root, which hol
 """
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from simulator.core.heap cimport Placed
+from simulator.core.row_list cimport RowList
 from simulator.domain.request cimport Demand, Request, Segment
 from simulator.kv.cache_log cimport CacheLog
 from simulator.kv.content cimport Content
@@ -34,11 +36,10 @@ cdef struct Node:
     uint32_t code               # of its parent and first token: its last bits are the bucket
     int32_t locks
     int32_t hits
-    int32_t place               # index among the evictable leaves; -1: it is not evictable
 
 
-cdef struct Leaves:             # evictable ones, a heap: the first to go is its top
-    int32_t* nodes              # [size] there is room for all nodes
+cdef struct Leaves:             # a heap: the first to go is its top
+    Placed* entries             # [size] there is room for all nodes
     int32_t size
 
 
@@ -60,7 +61,9 @@ cdef class RadixTree:
     cdef int32_t _first_free
     cdef int32_t* _buckets              # [_num_buckets] children by parent and first token; -1: empty
     cdef int32_t _num_buckets           # a power of two
-    cdef Leaves _leaves                 # evictable ones
+    cdef Leaves _leaves                 # all evictable ones, and others that have not come to the top since they were
+    cdef int32_t* _places               # [_room] place of a node among leaves; -1: it is in no list of leaves
+    cdef RowList _path                  # of the insert under way: nodes known to agree, from the last one to the first
     cdef int _policy                    # Eviction
     cdef CacheLog log                   # hashes of pages that enter and leave; None: there is no follower
     cdef readonly int64_t host_tokens   # tokens in host memory alone that the last match found behind those returned
@@ -96,12 +99,13 @@ cdef class RadixTree:
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil
 
     # Add the first `num_tokens` tokens of a text, whole pages; tokens beyond the first `counted` count as hits. Return
-    # the number of tokens that were there already.
-    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
+    # the number of tokens that were there already. `known`: a locked node with a path of this text; 0: none is known.
+    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted, int32_t known,
                         int32_t* node) except -1 nogil
 
-    # Lock (1) or unlock (-1) the path from a node to the root.
-    cdef void lock(self, int32_t node, int32_t change) noexcept nogil
+    # Lock (1) or unlock (-1) the path from a node up to `above`, which is left alone. Unlock one path, lock another.
+    cdef void lock(self, int32_t node, int32_t above, int32_t change) noexcept nogil
+    cdef void move_lock(self, int32_t before, int32_t after) noexcept nogil
 
     # Drop a leaf in the order of the policy; return its tokens, 0: there is none without locks.
     cdef int32_t evict(self) except -1 nogil
@@ -129,22 +133,22 @@ cdef class RadixTree:
 
     cdef Piece _piece_at(self, int32_t row, int64_t place) noexcept nogil
     cdef Piece _piece_of_cut(self, int32_t row, int64_t place) noexcept nogil
-    cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil
     cdef int32_t _add_leaf(self, int32_t parent, int32_t row, int64_t begin, int64_t end, int64_t priority,
                            bint is_hit) except -1 nogil
     cdef void _note(self, int32_t node, bint is_there) noexcept nogil
     cdef int32_t _new(self, int32_t parent, int32_t row, int64_t begin, int64_t end) except -1 nogil
     cdef void _drop(self, int32_t node) noexcept nogil
     cdef void _touch_path(self, int32_t node) noexcept nogil
-    cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil
+    cdef int32_t _step(self, int32_t node, int32_t row, int64_t begin, int64_t end, int32_t* tokens) noexcept nogil
+    cdef int _climb(self, int32_t node) except -1 nogil
+    cdef int32_t _descend(self, int32_t node, int32_t row, int64_t begin, int64_t end, int32_t* tokens) noexcept nogil
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil
     cdef uint32_t _code_of(self, int32_t parent, int32_t row, int64_t begin) noexcept nogil
     cdef void _link(self, int32_t node) noexcept nogil
     cdef void _unlink(self, int32_t node) noexcept nogil
     cdef int _rehash(self) except -1 nogil
-    cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil
+    cdef Placed _entry(self, int32_t node) noexcept nogil
+    cdef int32_t _first_leaf(self) noexcept nogil
     cdef void _settle(self, int32_t node) noexcept nogil
     cdef void _put_in(self, Leaves* leaves, int32_t node) noexcept nogil
     cdef void _take_out(self, Leaves* leaves, int32_t node) noexcept nogil
-    cdef void _sift_up(self, Leaves* leaves, int32_t place) noexcept nogil
-    cdef void _sift_down(self, Leaves* leaves, int32_t place) noexcept nogil

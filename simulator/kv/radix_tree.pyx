@@ -8,12 +8,17 @@ a text has one key less than tokens (mem_cache/radix_cache.py, RadixKey.is_bigra
 
 Time counts the events of the tree. A match gives its whole path one time, parents slightly less than their children:
 times are multiples of 2**20, less the number of steps from the end.
+
+A node that is locked, or gets a child, stays in the heap of leaves until it comes to the top, and a leaf that is used
+again keeps its place: keys only grow, but for MRU, where each use moves the leaf.
 """
 from libc.stdint cimport INT32_MAX, INT64_MAX, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from simulator.core.heap cimport in_order, sift
 from simulator.core.memory cimport resize
+from simulator.core.row_list cimport add_row
 from simulator.domain.request cimport output_stream, own_stream
 from simulator.kv.content cimport Cursor
 
@@ -51,7 +56,9 @@ cdef class RadixTree:
     def __dealloc__(self):
         free(self._nodes)
         free(self._buckets)
-        free(self._leaves.nodes)
+        free(self._leaves.entries)
+        free(self._places)
+        free(self._path.rows)
 
     # ---- texts
 
@@ -113,22 +120,43 @@ cdef class RadixTree:
         code = (code ^ (<uint64_t>parent << 32)) * 0xD1B54A32D192ED03u
         return <uint32_t>(code >> 33)
 
-    cdef int32_t _child(self, int32_t node, int32_t row, int64_t begin) noexcept nogil:
-        """Return the child that begins with the text's page at `begin`; -1: there is none."""
+    cdef int32_t _step(self, int32_t node, int32_t row, int64_t begin, int64_t end, int32_t* tokens) noexcept nogil:
+        """Return the child that continues a text, and how many of its tokens do, whole pages; -1: there is none."""
         cdef uint32_t code
         cdef int32_t child
+        cdef int64_t found
         if self._nodes[node].first_child < 0:
             return -1
         code = self._code_of(node, row, begin)
         child = self._buckets[code & <uint32_t>(self._num_buckets - 1)]
         while child >= 0:
             if (self._nodes[child].code == code and self._nodes[child].parent == node
-                    and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)
-                    and self.common_keys(row, begin, self._nodes[child].row, self._nodes[child].begin,
-                                         self.page_size) == self.page_size):
-                return child
+                    and (node > 0 or self._demands[self._nodes[child].row].adapter == self._demands[row].adapter)):
+                found = self.common_keys(row, begin, self._nodes[child].row, self._nodes[child].begin, min(
+                    <int64_t>(self._nodes[child].end - self._nodes[child].begin), end - begin))
+                if found >= self.page_size:
+                    tokens[0] = <int32_t>(found - found % self.page_size)
+                    return child
             child = self._nodes[child].in_bucket
         return -1
+
+    cdef int _climb(self, int32_t node) except -1 nogil:
+        """Note the path from the root to a node."""
+        self._path.size = 0
+        while node > 0:
+            add_row(&self._path, node)
+            node = self._nodes[node].parent
+        return 0
+
+    cdef int32_t _descend(self, int32_t node, int32_t row, int64_t begin, int64_t end, int32_t* tokens) noexcept nogil:
+        """Go a step down, as `_step` does, along the path that is known to agree, as far as it goes."""
+        cdef int32_t child
+        if self._path.size == 0:
+            return self._step(node, row, begin, end, tokens)
+        self._path.size -= 1
+        child = self._path.rows[self._path.size]
+        tokens[0] = <int32_t>min(<int64_t>(self._nodes[child].end - self._nodes[child].begin), end - begin)
+        return child
 
     cdef void _link(self, int32_t node) noexcept nogil:
         """Make a node a child of its parent."""
@@ -177,7 +205,8 @@ cdef class RadixTree:
             if self._num_nodes == self._room:
                 room = 2 * self._room + FIRST_BUCKETS
                 resize(&self._nodes, room * sizeof(Node))
-                resize(&self._leaves.nodes, room * sizeof(int32_t))
+                resize(&self._leaves.entries, room * sizeof(Placed))
+                resize(&self._places, room * sizeof(int32_t))
                 self._room = room
             node = self._num_nodes
             self._nodes[node].row = -1
@@ -188,7 +217,7 @@ cdef class RadixTree:
             self._first_free = self._nodes[node].parent
         it = &self._nodes[node]
         it.row, it.begin, it.end, it.parent = row, <int32_t>begin, <int32_t>end, parent
-        it.first_child = it.next = it.before = it.in_bucket = it.place = -1
+        it.first_child = it.next = it.before = it.in_bucket = self._places[node] = -1
         it.locks = it.hits = 0
         it.used = it.made = it.priority = 0
         return node
@@ -196,7 +225,7 @@ cdef class RadixTree:
     # ---- walks
 
     cdef int32_t match(self, int32_t row, int64_t num_tokens, int32_t* node) except -1 nogil:
-        cdef int32_t at = 0, child = -1, tokens
+        cdef int32_t at = 0, child = -1, tokens = 0
         cdef int64_t done = 0
         num_tokens = max(num_tokens - self.ahead, <int64_t>0)
         num_tokens -= num_tokens % self.page_size
@@ -204,10 +233,9 @@ cdef class RadixTree:
         if num_tokens == 0:
             return 0
         while done < num_tokens:
-            child = self._child(at, row, done)
+            child = self._step(at, row, done, num_tokens, &tokens)
             if child < 0:
                 break
-            tokens = self._agreeing(child, row, done, num_tokens)
             done += tokens
             if tokens < self._nodes[child].end - self._nodes[child].begin:
                 at = self._split(child, tokens)
@@ -228,12 +256,6 @@ cdef class RadixTree:
             now -= 1
             node = self._nodes[node].parent
 
-    cdef int32_t _agreeing(self, int32_t node, int32_t row, int64_t begin, int64_t end) noexcept nogil:
-        """Return the number of a node's tokens, whole pages, that continue a text."""
-        cdef int64_t tokens = min(<int64_t>(self._nodes[node].end - self._nodes[node].begin), end - begin)
-        tokens = self.common_keys(row, begin, self._nodes[node].row, self._nodes[node].begin, tokens)
-        return <int32_t>(tokens - tokens % self.page_size)
-
     cdef int32_t _split(self, int32_t node, int32_t tokens) except -1 nogil:
         """Cut a node behind its first `tokens` tokens; return the new node above it."""
         cdef int32_t upper = self._new(
@@ -253,22 +275,21 @@ cdef class RadixTree:
         self._settle(node)
         return upper
 
-    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted,
+    cdef int32_t insert(self, int32_t row, int64_t num_tokens, int64_t priority, int64_t counted, int32_t known,
                         int32_t* node) except -1 nogil:
-        cdef int32_t at = 0, child, tokens
+        cdef int32_t at = 0, child, tokens = 0
         cdef int64_t done = 0
         cdef Node* it
+        self._climb(known)
         self._now += TICK
         self._nodes[0].used = self._now
         while done < num_tokens:
-            child = self._child(at, row, done)
+            child = self._descend(at, row, done, num_tokens, &tokens)
             if child < 0:
                 break
             self._now += TICK
             self._nodes[child].used = self._now
-            tokens = self._agreeing(child, row, done, num_tokens)
             if tokens < self._nodes[child].end - self._nodes[child].begin:
-                self._settle(child)
                 child = self._split(child, tokens)
             it = &self._nodes[child]
             it.priority = max(it.priority, priority)
@@ -314,10 +335,10 @@ cdef class RadixTree:
 
     # ---- locks and eviction
 
-    cdef void lock(self, int32_t node, int32_t change) noexcept nogil:
+    cdef void lock(self, int32_t node, int32_t above, int32_t change) noexcept nogil:
         cdef Node* it
         cdef int64_t tokens
-        while node > 0:
+        while node != above:
             it = &self._nodes[node]
             tokens = it.end - it.begin
             if it.locks == 0:
@@ -327,14 +348,23 @@ cdef class RadixTree:
             if it.locks == 0:
                 self.evictable += tokens
                 self.protected -= tokens
-            self._settle(node)
+                self._settle(node)
             node = it.parent
 
+    cdef void move_lock(self, int32_t before, int32_t after) noexcept nogil:
+        cdef int32_t node = after
+        while node > 0 and node != before:
+            node = self._nodes[node].parent
+        if node == before:
+            self.lock(after, before, 1)         # the path grows
+            return
+        self.lock(before, 0, -1)
+        self.lock(after, 0, 1)
+
     cdef int32_t evict(self) except -1 nogil:
-        cdef int32_t node, parent, tokens
-        if self._leaves.size == 0:
+        cdef int32_t node = self._first_leaf(), parent, tokens
+        if node < 0:
             return 0
-        node = self._leaves.nodes[0]
         parent, tokens = self._nodes[node].parent, self._nodes[node].end - self._nodes[node].begin
         if self.log is not None:
             self._note(node, False)
@@ -346,7 +376,7 @@ cdef class RadixTree:
 
     cdef void _drop(self, int32_t node) noexcept nogil:
         """Make a leaf a free node."""
-        if self._nodes[node].place >= 0:
+        if self._places[node] >= 0:
             self._take_out(&self._leaves, node)
         self._unlink(node)
         self._nodes[node].row = -1
@@ -361,99 +391,83 @@ cdef class RadixTree:
     cdef int end_load(self, int32_t node, int64_t lock, bint has_room, int32_t row) except -1 nogil:
         return 0
 
-    cdef bint _goes_before(self, int32_t node, int32_t other) noexcept nogil:
-        cdef const Node* a = &self._nodes[node]
-        cdef const Node* b = &self._nodes[other]
+    cdef int32_t _first_leaf(self) noexcept nogil:
+        """Return the evictable leaf that goes first; -1: there is none."""
+        cdef const Placed* top
+        cdef Placed now
+        while self._leaves.size > 0:
+            top = self._leaves.entries
+            if self._nodes[top.index].locks > 0 or self._nodes[top.index].first_child >= 0:
+                self._take_out(&self._leaves, top.index)
+                continue
+            now = self._entry(top.index)
+            if now.key == top.key and now.tie == top.tie:
+                return now.index
+            self._put_in(&self._leaves, now.index)
+        return -1
+
+    cdef Placed _entry(self, int32_t node) noexcept nogil:
+        """Return a node with the keys of the policy."""
+        cdef const Node* it = &self._nodes[node]
+        cdef Placed entry = Placed(it.used, 0, 0, node)
         if self._policy == MRU:
-            return a.used > b.used
-        if self._policy == LFU and a.hits != b.hits:
-            return a.hits < b.hits
-        if self._policy == FIFO and a.made != b.made:
-            return a.made < b.made
-        if self._policy == FILO and a.made != b.made:
-            return a.made > b.made
-        if self._policy == BY_PRIORITY and a.priority != b.priority:
-            return a.priority < b.priority
-        if self._policy == SLRU and (a.hits >= 2) != (b.hits >= 2):
-            return b.hits >= 2
-        return a.used < b.used
+            entry.key = -it.used
+        elif self._policy != LRU:
+            entry.tie = it.used
+            entry.key = it.hits
+            if self._policy == FIFO:
+                entry.key = it.made
+            elif self._policy == FILO:
+                entry.key = -it.made
+            elif self._policy == BY_PRIORITY:
+                entry.key = it.priority
+            elif self._policy == SLRU:
+                entry.key = it.hits >= 2
+        return entry
 
     cdef void _settle(self, int32_t node) noexcept nogil:
-        """Put a node where it belongs among the evictable leaves, or take it out."""
-        cdef Node* it = &self._nodes[node]
-        if node == 0:
-            return
-        if it.locks > 0 or it.first_child >= 0:
-            if it.place >= 0:
-                self._take_out(&self._leaves, node)
-            return
-        self._put_in(&self._leaves, node)
+        """Put a node among the leaves, if it is an evictable one."""
+        cdef const Node* it = &self._nodes[node]
+        if node > 0 and it.locks == 0 and it.first_child < 0 and (self._places[node] < 0 or self._policy == MRU):
+            self._put_in(&self._leaves, node)
 
     cdef void _put_in(self, Leaves* leaves, int32_t node) noexcept nogil:
-        cdef Node* it = &self._nodes[node]
-        if it.place < 0:
-            it.place = leaves.size
-            leaves.nodes[leaves.size] = node
+        """Add a node, or bring it to the place that it has now."""
+        cdef int32_t place = self._places[node]
+        if place < 0:
+            place = leaves.size
             leaves.size += 1
-        self._sift_up(leaves, it.place)
-        self._sift_down(leaves, it.place)
+        sift(leaves.entries, self._places, leaves.size, place, self._entry(node))
 
     cdef void _take_out(self, Leaves* leaves, int32_t node) noexcept nogil:
-        cdef int32_t place = self._nodes[node].place, last
-        self._nodes[node].place = -1
+        cdef int32_t place = self._places[node]
+        self._places[node] = -1
         leaves.size -= 1
-        if place == leaves.size:
-            return
-        last = leaves.nodes[leaves.size]
-        leaves.nodes[place] = last
-        self._nodes[last].place = place
-        self._sift_up(leaves, place)
-        self._sift_down(leaves, self._nodes[last].place)
-
-    cdef void _sift_up(self, Leaves* leaves, int32_t place) noexcept nogil:
-        cdef int32_t node = leaves.nodes[place], above
-        while place > 0:
-            above = leaves.nodes[(place - 1) // 2]
-            if not self._goes_before(node, above):
-                break
-            leaves.nodes[place] = above
-            self._nodes[above].place = place
-            place = (place - 1) // 2
-        leaves.nodes[place] = node
-        self._nodes[node].place = place
-
-    cdef void _sift_down(self, Leaves* leaves, int32_t place) noexcept nogil:
-        cdef int32_t node = leaves.nodes[place], below
-        while 2 * place + 1 < leaves.size:
-            below = 2 * place + 1
-            if below + 1 < leaves.size and self._goes_before(leaves.nodes[below + 1], leaves.nodes[below]):
-                below += 1
-            if not self._goes_before(leaves.nodes[below], node):
-                break
-            leaves.nodes[place] = leaves.nodes[below]
-            self._nodes[leaves.nodes[place]].place = place
-            place = below
-        leaves.nodes[place] = node
-        self._nodes[node].place = place
+        if place < leaves.size:
+            sift(leaves.entries, self._places, leaves.size, place, leaves.entries[leaves.size])
 
     # ---- the debug face
 
     def check(self):
         """Raise RuntimeError unless nodes, counts and heap agree."""
-        cdef int32_t node, leaves = 0
+        cdef int32_t node, listed = 0, place
         cdef int64_t evictable = 0, protected = 0, tokens
+        cdef Placed now
         for node in range(1, self._num_nodes):
             if self._nodes[node].row < 0:
                 continue
             tokens = self._nodes[node].end - self._nodes[node].begin
             evictable, protected = (evictable + tokens * (self._nodes[node].locks == 0),
                                     protected + tokens * (self._nodes[node].locks > 0))
+            place, now = self._places[node], self._entry(node)
             is_free = self._nodes[node].locks == 0 and self._nodes[node].first_child < 0
-            leaves += is_free
-            place = self._nodes[node].place
-            if tokens <= 0 or tokens % self.page_size or (place >= 0) != is_free or (
-                    is_free and self._leaves.nodes[place] != node):
+            listed += place >= 0
+            if tokens <= 0 or tokens % self.page_size or (place < 0 and is_free) or (
+                    place >= 0 and self._leaves.entries[place].index != node) or (
+                    is_free and now.key < self._leaves.entries[place].key):
                 raise RuntimeError(f"node {node} of the radix tree: {tokens} tokens at place {place} of the leaves")
-        if (evictable, protected, leaves) != (self.evictable, self.protected, self._leaves.size):
-            raise RuntimeError(f"{evictable} tokens free to go, {protected} locked and {leaves} leaves; "
+        if not in_order(self._leaves.entries, self._leaves.size):
+            raise RuntimeError("a leaf of the radix tree goes before its parent in the heap")
+        if (evictable, protected, listed) != (self.evictable, self.protected, self._leaves.size):
+            raise RuntimeError(f"{evictable} tokens free to go, {protected} locked and {listed} in the heap of leaves; "
                                f"{self.evictable}, {self.protected} and {self._leaves.size} counted")

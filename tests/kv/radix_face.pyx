@@ -54,11 +54,11 @@ cdef class RadixFace:
         return found, node
 
     def insert(self, row, num_tokens, priority=0, counted=0):
-        cdef int32_t node = 0, found = self.kv.tree.insert(row, num_tokens, priority, counted, &node)
+        cdef int32_t node = 0, found = self.kv.tree.insert(row, num_tokens, priority, counted, 0, &node)
         return found, node
 
     def lock(self, node, change):
-        self.kv.tree.lock(node, change)
+        self.kv.tree.lock(node, 0, change)
 
     def evict(self):
         return self.kv.tree.evict()

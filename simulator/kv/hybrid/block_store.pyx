@@ -302,27 +302,26 @@ cdef class CountedStore(BlockStore):
         return element
 
     cdef int32_t release(self, int32_t* table, int32_t begin, int32_t end) except -1 nogil:
-        cdef int32_t count = 0, nobodys = 0, i, block
-        cdef Block* it
-        self.num_left_alone = 0
+        cdef Block* blocks = self._cached.blocks
+        cdef int32_t count = 0, nobodys = 0, num_left_alone = 0, i, block, references
         for i in range(end - 1, begin - 1, -1):
             block = table[i]
             table[i] = NO_BLOCK
-            if block == NOBODYS:
-                nobodys += 1
-            elif block > NO_BLOCK:
+            if block > NO_BLOCK:
+                references = blocks[block].references - 1
+                blocks[block].references = references
+                if references > 0:
+                    num_left_alone += references == 1
+                    continue
                 if nobodys > 0:
                     self._cached.append_nobodys(nobodys)
-                    nobodys = 0
-                it = &self._cached.blocks[block]
-                it.references -= 1
-                if it.references > 0:
-                    self.num_left_alone += it.references == 1
-                    continue
+                    blocks, nobodys = self._cached.blocks, 0        # they may have moved
                 self._cached.append_block(block)
+            nobodys += block == NOBODYS
             count += block != NO_BLOCK
         if nobodys > 0:
             self._cached.append_nobodys(nobodys)
+        self.num_left_alone = num_left_alone
         return count
 
     cdef int32_t blank(self, int32_t num_free) noexcept nogil:

@@ -10,6 +10,7 @@ from simulator.kv.fences cimport Fences
 from simulator.kv.hybrid.block_store cimport NAMELESS, NO_BLOCK, NOBODYS, CountedStore, NamedStore
 from simulator.kv.hybrid.layer_kind cimport Run, own_hash
 from simulator.kv.hybrid.listed_states cimport ListedState
+from simulator.kv.prefix_cache cimport Block
 
 from math import gcd
 
@@ -145,12 +146,14 @@ cdef class GroupTables(KVCache):
 
         A state that was found counts even if a later one is loaded from elsewhere, as in vLLM.
         """
-        cdef int32_t group, i, block, first, count = 0
+        cdef const Block* blocks = self.store.prefixes.blocks
+        cdef const int32_t* found
+        cdef int32_t group, i, first, count = 0
         for group in range(self._num_groups):
             first = 0 if (<LayerKind>self._kinds[group]).keeps_newest else self._first_needed(group)
+            found = self._search.blocks[group]
             for i in range(first, self._search.sizes[group]):
-                block = self._search.blocks[group][i]
-                count += block != NO_BLOCK and self.store.is_free(block)
+                count += found[i] != NO_BLOCK and blocks[found[i]].references == 0
         return count
 
     cdef int64_t _find(self, int64_t most) noexcept nogil:
@@ -580,7 +583,7 @@ cdef class GroupTables(KVCache):
 
     cdef int _begin_table(self, int32_t slot, int32_t group) except -1 nogil:
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        cdef int32_t first, found = self._search.sizes[group], i, block, written
+        cdef int32_t first, found = self._search.sizes[group], written
         first = self._first_needed(group) if self._found_tokens + self._arriving_tokens > 0 else 0
         table.size = max(first, found)
         table.num_written = written = found if (<LayerKind>self._kinds[group]).is_counted else table.size
@@ -593,12 +596,7 @@ cdef class GroupTables(KVCache):
         if written == 0:
             return 0
         memset(table.blocks, 0, written * sizeof(int32_t))
-        for i in range(first, found):
-            block = self._search.blocks[group][i]
-            table.blocks[i] = block
-            if block != NO_BLOCK:
-                self.free_blocks -= self.store.is_free(block)
-                self._hold(group, block)
+        _hold_found(self, group, table.blocks, first, found)
         return 0
 
     cdef int _hold(self, int32_t group, int32_t block) except -1 nogil:
@@ -862,6 +860,28 @@ cdef class GroupTables(KVCache):
         if owned_total is not None and self.free_blocks + owned_total - len(named) + len(set(named)) != self.num_blocks:
             raise RuntimeError(f"{self.free_blocks} free + {owned_total} owned, {len(set(named))} blocks {len(named)} "
                                f"times, != {self.num_blocks} blocks")
+
+
+cdef void _hold_found(GroupTables self, int32_t group, int32_t* entries, int32_t begin, int32_t end) noexcept nogil:
+    """Let a table begin with blocks begin .. end - 1 of the last lookup: most are held by others, too."""
+    cdef Block* blocks = self.store.prefixes.blocks
+    cdef const int32_t* found = self._search.blocks[group]
+    cdef int32_t i, block, references, num_free = 0, num_shared = 0
+    for i in range(begin, end):
+        block = found[i]
+        entries[i] = block
+        if block == NO_BLOCK:
+            continue
+        references = blocks[block].references
+        if references == 0:
+            num_free += 1
+            self.store.hold(block)
+        else:                                   # as `hold` does, without a call
+            blocks[block].references = references + 1
+            num_shared += references == 1
+    self.free_blocks -= num_free
+    if (<LayerKind>self._kinds[group]).frees_at >= 0:
+        self.num_shared += num_shared
 
 
 cdef int64_t _whole_tokens(GroupTables self, int64_t computed, int64_t known_tokens) noexcept nogil:
