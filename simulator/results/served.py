@@ -25,7 +25,11 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
     With `nothing`: whether none was. All arrived requests count, except those running at the end of the run, or
     cancelled by the load at its end.
     """
-    completed, over = _served(run)
+    return is_too_few(*_served(run), nothing)
+
+
+def is_too_few(completed: int, over: int, nothing: bool = False) -> bool:
+    """Return whether `completed` are fewer than half of the requests that count, `over`, or with `nothing` none."""
     return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
 
 
