@@ -33,10 +33,10 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable
 
 
 def chunks_of(experiment: Experiment) -> Workload | None:
-    """Return the requests of an experiment, to be drawn while it runs; None: they are drawn at once."""
+    """Return requests that are drawn while they are served; None: all are before."""
     if not experiment.output.streamed:
         return None
-    from simulator.workload.drawn_chunks import chunked  # few runs ask for it
+    from simulator.workload.types.drawn_chunks import chunked  # few runs ask for it
 
     return chunked(experiment.workload, experiment.seed)
 

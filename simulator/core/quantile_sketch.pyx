@@ -11,9 +11,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.core.weighted_samples cimport WEIGHT_BITS, WeightedSamples
-
 import math
+
+import numpy as np
 
 cdef extern from *:
     """
@@ -75,26 +75,23 @@ cdef class QuantileSketch:
         self.count += weight
         add_to_sums(&self._sums, <uint64_t>value, <uint64_t>weight)
 
-    def observe(self, const int64_t[::1] values):
-        """Add observations, each >= 0."""
+    def observe(self, const int64_t[::1] values, const int64_t[::1] weights=None):
+        """Add observations, each >= 0.
+
+        weights : how often each is added, >= 1; None: once.
+        """
         cdef int64_t i
+        if np.less(values, 0).any() or (weights is not None and len(weights) != len(values)):
+            raise ValueError("expected values >= 0, with as many weights")
         with nogil:
             for i in range(values.shape[0]):
-                self._add(max(values[i], 0), 1)
-
-    def absorb(self, WeightedSamples samples):
-        """Move samples here; `samples` is empty afterwards."""
-        cdef int64_t i
-        with nogil:
-            for i in range(samples.size):
-                self._add(<int64_t>(samples._packed[i] >> WEIGHT_BITS),
-                          <int64_t>(samples._packed[i] & ((1 << WEIGHT_BITS) - 1)))
-            for i in range(samples._num_large):
-                self._add(samples._large[i].value, samples._large[i].weight)
-        samples.size = samples._num_large = 0
+                self._add(values[i], 1 if weights is None else weights[i])
 
     def mean_and_deviation(self):
-        """Return mean and population standard deviation, worked out in integers; None, None without observations."""
+        """Return mean and population standard deviation; None, None without observations.
+
+        Worked out in integers, so that only the division and the root round.
+        """
         if not self.count:
             return None, None
         total = (int(word(&self._sums, False, True)) << 64) + word(&self._sums, False, False)

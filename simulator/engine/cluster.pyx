@@ -199,9 +199,7 @@ cdef class Cluster:
         if self._lanes is not None:
             self._lanes.close()
         self._recorder.close()
-        served = self.workload
-        if served.chunks is not None:
-            self.workload = served.chunks.rest(served, self._recorder.gaps)
+        served, self.workload = self.workload, self._rest()
         self.workload.pool_cuts = pool_cuts(self.replicas, self.workload)
         is_cut = self._stopped or self._horizon_ns < NEVER_NS - 1 and self.fleet.events.size > self.fleet.num_ticks
         diagnosis = diagnose(self.replicas, served, is_cut)
@@ -231,6 +229,11 @@ cdef class Cluster:
         run.columns = {name: folded(values, len(self.workload), described[name].merge)
                        for name, values in run.columns.items()}
         return run
+
+    def _rest(self):
+        """Return the workload with the rows that have not been given up."""
+        chunks = self.workload.chunks
+        return self.workload if chunks is None else chunks.rest(self.workload, self._recorder.gaps)
 
     def _forget_behind_horizon(self):
         """Take back output that clients would see only after the horizon: the host takes time after an iteration."""

@@ -11,7 +11,7 @@ def cut_notes(run: Run, counts: np.ndarray | None = None) -> list[str]:
     All requests of the run count, measured or not. A run that is complete without a horizon was not cut: where requests
     wait for ever then, or a replica cannot continue, the diagnosis of the engine says why.
 
-    counts : of the requests by status; None: of those in `run`.
+    counts : of the requests by status; None: `run` has all requests.
     """
     if run.complete and run.horizon_ns is None:
         return []

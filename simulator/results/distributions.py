@@ -44,7 +44,9 @@ def weighted_distribution_ms(samples_ns: WeightedSamples) -> dict[str, float | N
 
 
 def sketched_distribution(samples: QuantileSketch, unit: float) -> dict[str, float | None]:
-    """Describe samples of which a sketch is kept; `unit` : of the result, in units of the samples.
+    """Describe samples of which a sketch is kept.
+
+    unit : of the result, in units of the samples.
 
     Mean, deviation and extremes are rounded once; percentiles are within `quantile_sketch.RELATIVE_ERROR`.
     """

@@ -122,7 +122,10 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
 
 def cut_remark(count: int, first: object, where: str = "at max_model_len",
                why: str = "prompt and whole output are longer") -> str:
-    """Return a remark on outputs that a limit cut; `first` : id of the first of the requests."""
+    """Return a remark on outputs that a limit cut.
+
+    first : id of the first of the requests.
+    """
     what = "1 output was" if count == 1 else f"{count} outputs were"
     return f"{what} cut {where}, request {first} first: {why}; they count as completed, with the tokens they got"
 
@@ -257,7 +260,10 @@ def _part(requests: np.ndarray, rates: dict, num_good: int | None, is_cut: np.nd
 
 
 def described_replicas(run: Run, shares: list[dict]) -> list[dict]:
-    """Describe the replicas, each with its data-parallel ranks; ranks are rows of /replicas, too."""
+    """Describe the replicas, each with its data-parallel ranks.
+
+    Ranks are rows of /replicas, too.
+    """
     rows = cluster.within_window(run)
     described = [_replica(rows[row:row + 1]) | {"kv_cache": kv_cache(run.replicas[row:row + 1])} | share
                  for row, share in enumerate(shares)]       # blocks in use are of the whole run, like its time

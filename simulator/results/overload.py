@@ -202,21 +202,24 @@ def _gave_up_share(run: Run, journeys: np.ndarray | None) -> float:
 
 
 def growth_per_s(means: np.ndarray, times_s: np.ndarray) -> float | None:
-    """Return by how many requests a second the backlog grows, from its batch means and those of arrival times."""
+    """Return by how many requests a second the backlog grows.
+
+    means : of the backlog, by batch. times_s : mean arrival times of the batches.
+    """
     times_s = times_s - times_s.mean()
     spread = float((times_s**2).sum())
     return float((times_s * means).sum()) / spread if spread else None
 
 
 def verdict_of(grows: bool, served_share: float | None, has_given_up: bool, is_short: Callable[[], bool],
-               tells: bool) -> str:
-    """Return the verdict on a load of which some requests were served, see `load_of`.
+               is_enough: bool) -> str:
+    """Return the verdict on a load, see `load_of`, where some requests were served.
 
     grows : the backlog does. served_share : of the arrivals; None: not asked for, if nothing grows. has_given_up : too
-    many clients have, or the gateway. is_short : called only where the backlog decides. tells : enough requests came.
+    many clients have, or the gateway. is_short : called only where the backlog decides. is_enough : of requests.
     """
     falls_behind = (grows and served_share < 1 - MOST_UNSERVED) or has_given_up
     verdict = OVERLOADED if falls_behind else GROWING if grows else STABLE
-    if (grows and not has_given_up and is_short()) or (verdict == STABLE and not tells):
+    if (grows and not has_given_up and is_short()) or (verdict == STABLE and not is_enough):
         return TOO_SHORT
     return verdict

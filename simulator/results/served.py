@@ -29,7 +29,10 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
 
 
 def is_too_few(completed: int, over: int, nothing: bool = False) -> bool:
-    """Return whether `completed` are fewer than half of the requests that count, `over`, or with `nothing` none."""
+    """Return whether too few requests were served, as `is_unserved`.
+
+    completed : requests. over : all that count.
+    """
     return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
 
 

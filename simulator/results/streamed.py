@@ -53,7 +53,7 @@ class StreamedTotals:
 
     def take_gaps(self, gaps: WeightedSamples) -> None:
         """Take gaps between tokens."""
-        self._gaps.absorb(gaps)
+        self._gaps.observe(*gaps.drain())
 
     def take(self, part: Workload) -> None:
         """Take the next requests, in order of their rows."""
@@ -107,7 +107,7 @@ class StreamedTotals:
     # ---- the numbers
 
     def summary(self, run: Run) -> dict:
-        """Return what `metrics.summarise` returns of a run of which all requests were taken."""
+        """Return the numbers of `metrics.summarise`; all requests were taken."""
         completed = int(self._counts[records.COMPLETED])
         has_bounds = self._num_asked > 0 if self._counts.sum() else self._is_asked
         good, duration_s = self._sums["good"] if has_bounds else None, self._last_completed_ns / 1e9

@@ -18,22 +18,23 @@ _FOR_EVER_NS = np.iinfo(np.int64).max
 
 
 class LoadSums:
-    """What `overload.load_of` finds, of requests without deadlines and without a gateway that refuses.
+    """The sums behind the numbers of `overload.load_of`.
 
+    For requests without deadlines, and without a gateway that refuses them.
     Batch means are exact up to `stretches.MOST_STRETCHES` requests, then those of stretches that are taken to be even.
     """
 
     def __init__(self):
         self._first_ns = self._last_ns = self._last_gone = self._gone = self._peak = self._sum = 0
         self._came = Stretches(2)           # complete; time from arrival to completion, of complete ones
-        self._admitted = Stretches(3)       # found in the system; arrival; those that were complete by then
+        self._admitted = Stretches(3)       # found in the system; arrival; number complete by then
         self._ttft = Stretches(1)
         self._pending_ns = np.empty(0, np.int64)        # completions after the last arrival
         self._last_completed_ns = 0
         self._waits = False                 # a request that still waits for a first token was found
 
     def take(self, requests: np.ndarray) -> None:
-        """Take the next requests, structured array of `records.REQUEST`; none of them is PENDING."""
+        """Take the next requests, none of which is PENDING: `records.REQUEST`."""
         if not len(requests):
             return
         arrival_ns, is_complete = requests["arrival_ns"], requests["status"] == records.COMPLETED
@@ -69,17 +70,17 @@ class LoadSums:
         self._ttft.add((requests["first_token_ns"] - requests["arrival_ns"])[has_token] / 1e6)
 
     def summary(self) -> dict:
-        """Return the entries of `overload.load_of`; its verdict is for a run of which some requests were served."""
+        """Return the entries of `overload.load_of`, if some requests were served."""
         span_ns, count = self._last_ns - self._first_ns, self._admitted.count
         served_share, growth, grows = None, None, False
         if span_ns > BURST_NS and count >= LEAST_REQUESTS:
             means, times_ns, _ = batch_means(self._admitted).T
             served_share, growth = self._served_share(), growth_per_s(means, times_ns / 1e9)
             grows = rises(means) and self._ttft_rises()
-        tells = count >= LEAST_REQUESTS and self._last_completed_ns > 0
+        is_enough = count >= LEAST_REQUESTS and self._last_completed_ns > 0
         return {
             "offered_throughput": (self._came.count - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
-            "verdict": verdict_of(grows, served_share, False, self._is_short, tells),
+            "verdict": verdict_of(grows, served_share, False, self._is_short, is_enough),
             "in_system": {"mean": self._sum / count if count else None, "peak": self._peak if count else None,
                           "growth_per_s": growth},
             "served_share": served_share}
@@ -101,7 +102,10 @@ class LoadSums:
 
 
 def batch_means(values: Stretches) -> np.ndarray:
-    """Return the means (NUM_KEPT, columns) of the last `NUM_KEPT` of `NUM_BATCHES` equal batches."""
+    """Return the means of the last `NUM_KEPT` of `NUM_BATCHES` equal batches.
+
+    float64 (NUM_KEPT, columns).
+    """
     size = values.count // NUM_BATCHES
     return values.between(values.count - size * np.arange(NUM_KEPT, -1, -1)) / size
 
@@ -115,7 +119,7 @@ class QueueSums:
         self._stays = [np.empty((0, 2), np.int64)]      # entered, replica, of requests that wait at the end
 
     def take(self, requests: np.ndarray) -> None:
-        """Take the next requests, structured array of `records.REQUEST`; none of them is PENDING."""
+        """Take the next requests, none of which is PENDING: `records.REQUEST`."""
         if not len(requests):
             return
         until_ns = int(requests["arrival_ns"][-1])
@@ -130,7 +134,7 @@ class QueueSums:
             self._count(until_ns)
 
     def of_all(self, clock_ns: int) -> list[tuple[int, int]]:
-        """Return for each replica the sum of waiting times in ns, and the most requests that waited at once.
+        """Return the sum of waiting times in ns, and the longest queue, by replica.
 
         After the last request; clock_ns : end of the run.
         """

@@ -5,9 +5,9 @@ MOST_STRETCHES = 1 << 13
 
 
 class Stretches:
-    """Sums of columns over equal stretches, which grow in powers of two with the sequence.
+    """Sums of columns over equal stretches.
 
-    Sums between two places are exact where both are ends of stretches, always up to `MOST_STRETCHES` values; else a
+    Stretches grow in powers of two with the sequence. Sums between two places are exact where both are ends of stretches, always up to `MOST_STRETCHES` values; else a
     stretch is taken to be even.
 
     count : values so far.
@@ -36,7 +36,10 @@ class Stretches:
         self.count += len(values)
 
     def between(self, places: np.ndarray) -> np.ndarray:
-        """Return the sums (len(places) - 1, columns) between ascending places from 0 to `count`."""
+        """Return the sums between ascending places from 0 to `count`.
+
+        float64 (len(places) - 1, columns).
+        """
         sums = np.vstack([np.zeros(self._sums.shape[1]), np.cumsum(self._sums, axis=0)])
         ends = np.minimum(np.arange(MOST_STRETCHES + 1) * self._length, self.count)
         last = -(-self.count // self._length)

@@ -16,7 +16,7 @@ from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.workload.base import Workload
 
-CHUNK_ROWS = 1 << 15            # whole pages of any system, whatever the size of a row
+CHUNK_ROWS = 1 << 15            # whole pages of any system, for rows of any size
 CAN_GIVE_BACK = hasattr(mmap.mmap, "madvise")
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)    # Python 3.13 names it; Linux, sys/mman.h
 _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)
@@ -26,10 +26,10 @@ class Taker(Protocol):
     """Receives the rows of a run before they are given up."""
 
     def take(self, part: Workload) -> None:
-        """Take a chunk, in order of its rows; its requests have ended, unless the run is over."""
+        """Take the next chunk; its requests have ended, unless the run is over."""
 
     def take_gaps(self, gaps: WeightedSamples) -> None:
-        """Take the gaps between tokens that were recorded since the last call; `gaps` is empty afterwards."""
+        """Take gaps between tokens; `gaps` is empty afterwards."""
 
 
 class RequestChunks:
@@ -69,7 +69,10 @@ class RequestChunks:
             segments=np.empty(0, records.SEGMENT), request_ids=range(self._num_requests), notes=notes, chunks=self)
 
     def column(self, dtype, values_of: Callable[[Workload], object]) -> np.ndarray:
-        """Return a further column; `values_of` : called with each chunk when it is drawn, returns its values."""
+        """Return a further column.
+
+        values_of : called with each chunk when it is drawn, returns its values.
+        """
         rows = self._window(np.dtype(dtype))
         self._filled.append((rows, values_of))
         return rows
@@ -108,7 +111,7 @@ class RequestChunks:
                 window.give_back(first, last)
 
     def rest(self, workload: Workload, gaps: WeightedSamples) -> Workload:
-        """Give the remaining rows to the taker after a run; return the workload with these rows alone."""
+        """Give the remaining rows to the taker, after a run; return these alone."""
         first = self.num_given_up
         while self._held:
             self._take(*self._held.popleft())

@@ -48,7 +48,7 @@ def test_neither_order_nor_grouping_shows():
     for value in values[:500].tolist():
         samples.observe(value, 3)
     both = sketch_of(values[500:].repeat(3)[::-1])
-    both.absorb(samples)
+    both.observe(*samples.drain())
     whole = sketch_of(values.repeat(3))
     assert samples.total_weight() == 0
     assert both.at_ranks(range(2997)) == whole.at_ranks(range(2997))

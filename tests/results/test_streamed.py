@@ -134,7 +134,7 @@ def serve(count):
     simulator.run(read(table))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-print(serve(100_000), serve(350_000))
+print(serve(70_000), serve(200_000))
 """
 
 
@@ -143,4 +143,4 @@ def test_memory_does_not_grow_with_the_requests():
     code = MEMORY.format(path=[each for each in sys.path if each])
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     fewer, more = map(int, found.split())
-    assert more - fewer < 8 * 1024          # of 43 MB for the rows of the further requests
+    assert more - fewer < 8 * 1024          # of 22 MB for the rows of the further requests

@@ -5,7 +5,7 @@ import pytest
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.workload import chunks
-from simulator.workload.drawn_chunks import LENGTHS, PROCESSES, chunked
+from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, chunked
 from simulator.workload.load import load
 from support.every_key import read
 

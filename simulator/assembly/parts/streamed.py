@@ -15,7 +15,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.results.streamed import StreamedTotals
 from simulator.results.summary_keys import keys_of
 from simulator.workload.chunks import CAN_GIVE_BACK
-from simulator.workload.drawn_chunks import LENGTHS, PROCESSES
+from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES
 
 KEY = "output.streamed"
 ROUTERS = ("round_robin", "random")
@@ -120,7 +120,7 @@ class Streamed(Part):
 
     @classmethod
     def faults(cls, sections: Mapping[str, Any], missing: object) -> Iterable[Fault]:
-        """Yield the keys of other parts, none of which sums up its numbers request by request."""
+        """Yield the keys of other parts, which do not sum up their numbers."""
         if sections["output"] is missing or not sections["output"].streamed:
             return
         for key in keys_in(sections, missing):
@@ -129,7 +129,7 @@ class Streamed(Part):
                 yield tuple(path.split(".")), f"expected none with {KEY} = {show(True)}: {NOT_SUMMED}"
 
     def meet(self, prepared) -> None:
-        """Refuse requests that were not drawn in chunks, and let the results take those that were."""
+        """Let the results take the requests; refuse requests that were drawn before."""
         workload = prepared.workload
         if not CAN_GIVE_BACK:
             raise InputErrors([KeyFault(f"{KEY}: expected false on this system: Python has no way to give memory back "

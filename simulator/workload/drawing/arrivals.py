@@ -166,9 +166,10 @@ def arrival_times_s(process, generator, num_requests: int | None, duration_s: fl
 
 
 class RunningTimes:
-    """The arrivals of a process, block by block: the sizes of the blocks do not show in the times.
+    """The arrivals of a process, block by block.
 
-    count : arrivals so far. end_s : the last of them.
+    The sizes of the blocks do not show in the times.
+    count : arrivals so far. end_s : of the last one.
     """
 
     def __init__(self, process, generator):

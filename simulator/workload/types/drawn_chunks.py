@@ -11,7 +11,7 @@ from simulator.workload.drawing.arrivals import RunningTimes
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import in_ns
 
-# Classes whose draws follow each other in one stream: a draw of n and then of m numbers is one of n + m.
+# Classes with draws that follow each other in one stream: a draw of n numbers and one of m are one of n + m.
 PROCESSES = ("poisson", "constant", "gamma", "weibull", "burst")
 LENGTHS = ("constant", "uniform", "normal", "lognormal", "exponential", "zipf", "pareto_lognormal", "empirical")
 
@@ -31,7 +31,9 @@ class ContinuedStreams(RandomStreams):
 
 
 def chunked(section, seed: int) -> Workload:
-    """Return the requests of an experiment, to be drawn in chunks: `workload.load.load` draws the same at once.
+    """Return the requests of an experiment, to be drawn in chunks.
+
+    `workload.load.load` draws the same at once.
 
     section : simulator.config.experiment.Workload, of type "synthetic" and preset "none", with num_requests.
     """
