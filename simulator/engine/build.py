@@ -226,8 +226,8 @@ def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: in
     ages_ns = [front.cache_delay_ns] * (view.wants_caches or view.wants_tiers)
     if view.wants_counts or view.wants_blocks or view.wants_levels:
         ages_ns.append(front.snapshot_interval_ns)
-    if not ages_ns or len(workload) == 0:
-        return True
+    if not ages_ns or len(workload) == 0 or workload.chunks is not None:     # the times are not known yet
+        return not ages_ns or len(workload) == 0
     arrivals_ns = workload.requests["arrival_ns"]
     span_ns = int(arrivals_ns.max()) - int(arrivals_ns.min())
     return min(ages_ns) > 0 and min(ages_ns) * len(workload) >= REQUESTS_BETWEEN_LOOKS * num_replicas * span_ns

@@ -7,8 +7,8 @@ MOST_STRETCHES = 1 << 13
 class Stretches:
     """Sums of columns over equal stretches.
 
-    Stretches grow in powers of two with the sequence. Sums between two places are exact where both are ends of stretches, always up to `MOST_STRETCHES` values; else a
-    stretch is taken to be even.
+    Stretches grow in powers of two with the sequence. Sums between two places are exact where both are ends of
+    stretches, always up to `MOST_STRETCHES` values; else a stretch is taken to be even.
 
     count : values so far.
 

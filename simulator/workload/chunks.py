@@ -45,7 +45,7 @@ class RequestChunks:
     ----------
     num_requests : of the whole run.
     draw_part : called with the first row and the number of rows of each chunk, in order; returns the requests.
-    chunk_rows : rows of a chunk; a multiple of 4,096.
+    chunk_rows : rows of a chunk, so many that whole pages hold each column: a multiple of a quarter of a page's bytes.
     """
 
     taker: Taker

@@ -1,6 +1,7 @@
 """Runs that give up requests when they end have the numbers of ordinary runs."""
 import json
 import math
+import mmap
 import subprocess
 import sys
 
@@ -22,15 +23,15 @@ OF_STRETCHES = ("served_share", "growth_per_s")         # of more requests than 
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 4096)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", mmap.PAGESIZE // 4)
 
 
-def data(streamed, count=6000, seed=1, **engine):
+def data(streamed, count=6000, seed=1, router="random", **engine):
     return {
         "seed": seed, "topology": {"replicas": 3}, "slo": {"ttft_ms": 60.0},
         "engine": {"num_gpu_blocks": 200, "max_model_len": 700, "max_num_seqs": 16} | engine,
         "latency": {"backend": "linear", "base_us": 5000.0, "per_prefill_token_us": 9.5},
-        "cluster": {"routing": {"policy": "random"}}, "output": {
+        "cluster": {"routing": {"policy": router}}, "output": {
             "requests": False, "iterations": False, "streamed": streamed},
         "workload": {"type": "synthetic", "num_requests": count, "arrival": {"process": "gamma", "rate_per_s": 200.0,
                                                                              "cv": 2.0},
@@ -38,8 +39,8 @@ def data(streamed, count=6000, seed=1, **engine):
                      "output_tokens": {"distribution": "exponential", "mean": 30.0, "max": 200}}}
 
 
-def served(streamed, count=6000, seed=1, **engine):
-    return simulator.run(read(data(streamed, count, seed, **engine))).summary
+def served(streamed, count=6000, seed=1, **others):
+    return simulator.run(read(data(streamed, count, seed, **others))).summary
 
 
 def differences(one, other, path=""):
@@ -59,10 +60,11 @@ def differences(one, other, path=""):
         yield path, one, other
 
 
-@pytest.mark.parametrize(("seed", "engine"), [
-    (1, {}), (2, {"async_scheduling": False}), (3, {"num_gpu_blocks": 60, "max_model_len": 500})])
-def test_numbers_are_those_of_an_ordinary_run(seed, engine):
-    ordinary, streamed = served(False, seed=seed, **engine), served(True, seed=seed, **engine)
+@pytest.mark.parametrize(("seed", "others"), [
+    (1, {}), (2, {"async_scheduling": False, "router": "round_robin"}), (3, {"router": "least_loaded"}),
+    (4, {"num_gpu_blocks": 60, "max_model_len": 500})])
+def test_numbers_are_those_of_an_ordinary_run(seed, others):
+    ordinary, streamed = served(False, seed=seed, **others), served(True, seed=seed, **others)
     assert ordinary["requests"]["injected"] < MOST_STRETCHES
     assert not list(differences(ordinary, streamed))
     assert list(ordinary) == [key for key in streamed if key != "quantiles"]
@@ -83,8 +85,9 @@ def test_batch_means_of_long_runs_are_of_stretches():
     assert math.isclose(ordinary["served_share"], streamed["served_share"], abs_tol=1e-3)
 
 
-def test_fast_forward_does_not_show():
-    assert json.dumps(served(True, fast_forward=False)) == json.dumps(served(True))
+@pytest.mark.parametrize("router", ["random", "least_loaded"])
+def test_fast_forward_does_not_show(router):
+    assert json.dumps(served(True, router=router, fast_forward=False)) == json.dumps(served(True, router=router))
 
 
 def test_a_stopped_run_has_the_numbers_of_what_ended():

@@ -1,15 +1,17 @@
 """Requests that are drawn in chunks are those that are drawn at once."""
+import mmap
+
 import numpy as np
 import pytest
 
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.workload import chunks
-from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, chunked
 from simulator.workload.load import load
+from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, chunked
 from support.every_key import read
 
-COUNT, ROWS = 10_000, 4096
+COUNT, ROWS = 10_000, mmap.PAGESIZE // 4
 KEYS = {
     "constant": {"tokens": 7}, "uniform": {"max": 900}, "normal": {"mean": 90.5, "std": 40.5},
     "lognormal": {"mean": 90.5, "cv": 1.5}, "exponential": {"mean": 90.5}, "zipf": {"max": 900},
@@ -73,8 +75,8 @@ def test_rows_go_in_order_once_no_iteration_can_hold_them(monkeypatch):
     held.give_up(last_ns + 1)
     for rows in (column, workload.requests, workload.outcomes):
         assert not rows[:2 * ROWS].view(np.uint8).any()
-    assert held.draw() == COUNT
+    assert held.draw() == 3 * ROWS
     assert (held.num_given_up, held.most_held) == (2 * ROWS, 2 * ROWS)
     rest = held.rest(workload, gaps)
-    assert list(rest.request_ids) == list(range(2 * ROWS, COUNT))
+    assert list(rest.request_ids) == list(range(2 * ROWS, 3 * ROWS))
     assert len(held.taker.parts) == 3

@@ -18,7 +18,7 @@ from simulator.workload.chunks import CAN_GIVE_BACK
 from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES
 
 KEY = "output.streamed"
-ROUTERS = ("round_robin", "random")
+ROUTERS = ("round_robin", "random", "least_loaded")
 STREAMED = Feature("requests given up when they end", KEY, False)
 GIVEN_UP = "rows are given up when their requests end"
 AT_ONCE = "their requests are drawn together"
