@@ -41,7 +41,7 @@ STREAMED = tuple({"output.streamed": True} | more for more in (
      "latency": {"backend": "roofline", "uncertainty": True, "host": {
          "front_end_us": 9.0, "front_end_per_prompt_token_us": 1.0}},
      "cluster.admission": {"policy": "reject_all", "latency_s": 0.1},
-     "cluster.routing": {"policy": "least_loaded", "latency_s": 0.1, "retry_timeout_s": 1.0},
+     "cluster.routing": {"policy": "cache_aware", "latency_s": 0.1, "retry_timeout_s": 1.0},
      "engine.policy": "priority", "engine.max_num_queued_reqs": 9, "engine.max_num_queued_tokens": 9,
      "engine.structured_outputs": {"fraction": 0.5}, "engine.encoder": {}, "engine.task": "pooling",
      "workload.duration_s": 5.0, "workload.system_prompts": {"num_tokens": 9},
