@@ -115,7 +115,7 @@ class QueueSums:
 
     def __init__(self, num_replicas: int):
         self._total_ns, self._peak, self._waiting = (np.zeros(num_replicas, np.int64) for _ in range(3))
-        self._events = np.empty((0, 3), np.int64)       # time, -1: left or 1: entered, replica; not counted yet
+        self._left, self._entered = ((np.empty(0, np.int64), np.empty(0, np.int64)) for _ in range(2))  # not counted
         self._stays = [np.empty((0, 2), np.int64)]      # entered, replica, of requests that wait at the end
 
     def take(self, requests: np.ndarray) -> None:
@@ -145,19 +145,29 @@ class QueueSums:
 
     def _add(self, entered_ns: np.ndarray, left_ns: np.ndarray, replica: np.ndarray) -> None:
         np.add.at(self._total_ns, replica, left_ns - entered_ns)
-        left, entered = (np.column_stack([times_ns, np.full(len(replica), step), replica])
-                         for times_ns, step in ((left_ns, -1), (entered_ns, 1)))
-        self._events = np.concatenate([left, self._events, entered])
+        self._left, self._entered = (
+            tuple(map(np.concatenate, zip(events, new, strict=True)))
+            for events, new in ((self._left, (left_ns, replica)), (self._entered, (entered_ns, replica))))
 
     def _count(self, until_ns: int) -> None:
         """Count the events up to an instant; nothing enters at it, or before, any more."""
-        is_due = self._events[:, 0] <= until_ns
-        due, self._events = self._events[is_due], self._events[~is_due]
-        if not len(due):
+        (left_ns, left), self._left = _divided(self._left, until_ns)
+        (entered_ns, entered), self._entered = _divided(self._entered, until_ns)
+        replica = np.concatenate([left, entered])
+        if not len(replica):
             return
-        _, step, replica = due[np.lexsort((due[:, 1], due[:, 0], due[:, 2]))].T
+        order = np.argsort(np.concatenate([left_ns, entered_ns]), kind="stable")        # at an instant some leave first
+        small = np.uint16 if len(self._peak) < 1 << 16 else np.int64                    # short keys sort in linear time
+        order = order[np.argsort(replica[order].astype(small), kind="stable")]
+        step, replica = np.where(order < len(left), -1, 1), replica[order]
         begins = np.flatnonzero(np.append(True, replica[1:] != replica[:-1]))
         own, sums = replica[begins], np.cumsum(step)
         before = sums[begins] - step[begins] - self._waiting[own]
         self._peak[own] = np.maximum(self._peak[own], np.maximum.reduceat(sums, begins) - before)
         self._waiting[own] = sums[np.append(begins[1:] - 1, len(sums) - 1)] - before
+
+
+def _divided(events: tuple[np.ndarray, np.ndarray], until_ns: int) -> tuple:
+    """Return the events, times and replicas, up to an instant, and the others."""
+    is_due = events[0] <= until_ns
+    return tuple(each[is_due] for each in events), tuple(each[~is_due] for each in events)
