@@ -56,6 +56,29 @@ def test_memory_of_ten_million_requests(benchmark, report, tmp_path):
     report.add("10M requests", f"{found['peak_memory_bytes'] / 1e9:.2f} GB", "< 4 GB", timings)
 
 
+def streamed(num_requests):
+    """Return the same requests, each given up when it has ended."""
+    return experiment(num_requests) | {"output": {"iterations": False, "requests": False, "streamed": True}}
+
+
+def test_memory_of_requests_given_up_when_they_end(benchmark, report, tmp_path):
+    large = int(os.environ.get("SIM_BENCH_STREAMED", 1_000_000))        # 10**8 takes a quarter of an hour
+    ordinary = provenance_of_run(experiment(1_000_000) | {"output": {"iterations": False, "requests": False}}, tmp_path)
+    fewer = provenance_of_run(streamed(300_000), tmp_path)["peak_memory_bytes"]
+
+    found = benchmark.pedantic(provenance_of_run, (streamed(large), tmp_path))
+
+    peak = found["peak_memory_bytes"]
+    ns, plain_ns = (1e9 * sum(each["timings_s"].values()) / count for each, count in ((found, large), (
+        ordinary, 1_000_000)))
+    report.add("streamed: memory of a further request", f"{(peak - fewer) / (large - 300_000):.1f} bytes", "0",
+               f"peak {peak / 1e6:.0f} MB with {large:,} requests, {fewer / 1e6:.0f} MB with 300,000; "
+               f"{ordinary['peak_memory_bytes'] / 1e6:.0f} MB not streamed with 1M")
+    report.add("streamed: a request", f"{ns:.0f} ns", "",
+               f"{ns / plain_ns:.2f} x not streamed, {plain_ns:.0f} ns: whole processes in real time; the other run "
+               "has a thread for each core")
+
+
 @pytest.mark.parametrize("num_requests", [1_000_000, 5_000_000])
 def test_memory_of_a_report(num_requests, benchmark, report, tmp_path):
     """As users have it: /requests and /iterations, which are the default; `export --as csv` of the same."""

@@ -12,7 +12,7 @@ from simulator.config.load import commented_toml, load_experiment, resolved_toml
 from simulator.core.cores import available_cores
 from simulator.domain import records
 from simulator.domain.run import Run
-from simulator.errors import faults_of
+from simulator.errors import InputErrors, KeyFault, faults_of
 from simulator.latency.readings import Readings
 from simulator.results.directory import check_free, staged
 from simulator.results.interrupts import Aborted, Interrupts
@@ -134,6 +134,8 @@ def _in_parts(order: Order, client: Any) -> Order:
 
 
 def _run(order: Order, interrupts: Interrupts, timings: Timings) -> Result:
+    if order.experiment.output.streamed and not (order.settle is None and order.build is None):
+        raise InputErrors([KeyFault("output.streamed: expected false: studies, and runs in parts, read the requests")])
     if order.out is not None:       # checked before any work; absolute, since the current folder may change
         order = order._replace(out=check_free(order.out, order.overwrite))
     if order.workload is not None and is_uncertain(order.experiment):
@@ -200,8 +202,10 @@ class _Watch:
     def end(self, finished: Run) -> None:
         """Show the final progress."""
         self.stands_still = finished.stands_still
-        has_ended = finished.workload.requests["status"] > records.RUNNING
-        self._progress.end(finished.clock_ns, int(has_ended.sum()))
+        workload = finished.workload
+        has_ended = workload.requests["status"] > records.RUNNING
+        before = 0 if workload.chunks is None else workload.chunks.num_given_up - len(workload)
+        self._progress.end(finished.clock_ns, before + int(has_ended.sum()))
 
 
 def _run_in_memory(order: Order, prepared: assemble.Prepared, watch: _Watch) -> Result:

@@ -8,7 +8,7 @@ from simulator.assembly.budget import check_memory, check_time
 from simulator.assembly.gateway import front_of, has_a_gate
 from simulator.assembly.pool import pool_of
 from simulator.assembly.pool_prices import cost_by_hour
-from simulator.assembly.requests import meet, requests_of
+from simulator.assembly.requests import chunks_of, meet, requests_of
 from simulator.assembly.site import Site, sites_of
 from simulator.config import conflicts
 from simulator.config.experiment import Experiment
@@ -66,7 +66,7 @@ def prepare(experiment: Experiment, workload: Workload | None = None, readings: 
     known = [{name: partial(getattr, site, name) for name in READ_BY_CONFLICTS} for site in sites]
     _, workload, *found = collect_faults(
         partial(conflicts.refuse, experiment, known),
-        lambda: requests_of(experiment, sites=sites) if workload is None else workload,
+        lambda: (chunks_of(experiment) or requests_of(experiment, sites=sites)) if workload is None else workload,
         *[partial(site.named, partial(pool_of, site, readings, experiment.cluster)) for site in sites],
         *[partial(part.prepare, sites) for part in parts])
     workload = workload if has_met else meet(experiment, sites, workload)
@@ -132,6 +132,8 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         adds_up=experiment.output.vidur_csv, parts=prepared.parts)
     for part in prepared.parts:
         plan = part.plan(plan, sink)
+    if source is not None and prepared.workload.chunks is not None:
+        raise InputErrors([KeyFault("output.streamed: expected false: requests are given from outside")])
     if source is not None:      # no replica runs ahead of a request that may come
         plan = msgspec.structs.replace(plan, coupled=True, fast_forward=False)
     recorder = Recorder(sink, sink.wants_iterations, sink.wants_tokens)

@@ -19,7 +19,7 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 def least_bytes(experiment) -> float:
     """Return a lower bound of the memory of a process that runs an experiment."""
     drawn = experiment.workload.parameters
-    requests = _requests(drawn) or _requests(getattr(drawn, "parameters", drawn))
+    requests = _rows(experiment, _requests(drawn) or _requests(getattr(drawn, "parameters", drawn)))
     replicas = sum(_most(pool) for pool in experiment.all_pools())
     return BYTES_PER_PROCESS + requests * BYTES_PER_REQUEST + replicas * BYTES_PER_REPLICA
 
@@ -36,7 +36,7 @@ def check_memory(experiment) -> None:
     drawn = experiment.workload.parameters
     if not _requests(drawn):
         drawn = getattr(drawn, "parameters", drawn)     # of a format of clients
-    requests = _requests(drawn)
+    requests = _rows(experiment, _requests(drawn))
     faults = []
     if requests * BYTES_PER_REQUEST > limit:
         key = "num_requests" if getattr(drawn, "num_requests", None) is not None else "duration_s"
@@ -56,6 +56,8 @@ def check_time(experiment, workload) -> None:
     InputErrors
         One fault for each key that leads to more than `MOST_ROWS` rows or events.
     """
+    if workload.chunks is not None:         # nothing that repeats goes with them
+        return
     last_s = float(workload.requests["arrival_ns"].max(initial=0)) * 1e-9
     span_s = min(last_s, experiment.horizon_s)
     faults = [KeyFault(f"{key}: {count:.3g} {what} until the last request arrives, after {span_s:g} s; at most "
@@ -81,6 +83,11 @@ def memory_bytes() -> float:
         with suppress(OSError, ValueError), open(path, encoding="ascii") as file:       # no such group, or "max"
             limits.append(int(file.read()))
     return min(limits)
+
+
+def _rows(experiment, requests: float) -> float:
+    """Return how many rows are held at the same time, at least."""
+    return 0 if experiment.output.streamed else requests
 
 
 def _requests(drawn) -> float:

@@ -32,6 +32,15 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable
                 lambda key: tower_of(sites or sites_of(experiment), key), experiment.parts())
 
 
+def chunks_of(experiment: Experiment) -> Workload | None:
+    """Return requests that are drawn while they are served; None: all are before."""
+    if not experiment.output.streamed:
+        return None
+    from simulator.workload.types.drawn_chunks import chunked  # few runs ask for it
+
+    return chunked(experiment.workload, experiment.seed)
+
+
 def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:
     """Return the requests that a run would simulate, to be sent to a real server.
 

@@ -174,6 +174,16 @@ cdef class WeightedSamples:
         values = np.concatenate([(packed >> np.uint64(WEIGHT_BITS)).astype(np.int64), large[:, 0]])
         return values, np.concatenate([(packed & np.uint64(WEIGHT_MASK)).astype(np.int64), large[:, 1]])
 
+    def drain(self):
+        """Return values and weights as int64 arrays, in any order; no observation is left."""
+        cdef int64_t i
+        packed, large = self._view().copy(), np.empty((self._num_large, 2), np.int64)
+        for i in range(self._num_large):
+            large[i] = self._large[i].value, self._large[i].weight
+        self.size = self._num_large = 0
+        return (np.concatenate([(packed >> np.uint64(WEIGHT_BITS)).astype(np.int64), large[:, 0]]),
+                np.concatenate([(packed & np.uint64(WEIGHT_MASK)).astype(np.int64), large[:, 1]]))
+
     def _view(self):
         return np.asarray(<uint64_t[:self.size]>self._packed) if self.size else np.empty(0, np.uint64)
 

@@ -25,6 +25,7 @@ from simulator.engine.replica.delivery import Delivery
 from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
+from simulator.engine.sources.chunked import Chunked
 from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
@@ -139,7 +140,7 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
             _gateway, fleet=fleet, plan=plan, shared=shared))
     shared.outputs.attach(replicas)
     operations = _operations(fleet, gateways, plan)
-    source = _source(workload, plan, hooks, gates[0], operations)
+    source = _source(workload, plan, hooks, gates[0], operations, replicas)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
                or any(pool.is_in_lock_step or pool.queue_limits for pool in plan.pools))
     if coupled or operations or not all(gateway.is_blind for gateway in gateways):
@@ -151,12 +152,13 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
     return Cluster(fleet, gateways, gateway_of(workload, plan.models), operations, source, shared)
 
 
-def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operations: list[Operation]):
+def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operations: list[Operation], replicas: list):
     """Return the source of the requests; clients that learn of ends late notify it."""
     if hooks.source is not None:
         source = hooks.source(workload)
     else:
-        source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
+        source = Scripted(workload, hooks.recorder, gate.last_tokens) if workload.script is not None else (
+            Trace(workload) if workload.chunks is None else Chunked(workload, hooks.recorder, replicas))
     if plan.far_clients is not None:
         operations[-1].attach(source)
     return source
@@ -184,7 +186,7 @@ def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> lis
 def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
     """Add the processes that requests share in front of each replica, or of the ranks that it chooses among."""
     first, requests = 0, fleet.workload.requests
-    visits = np.zeros(len(requests), np.int32)
+    visits = np.zeros(len(requests) if any(pool.queue_limits for pool in plan.pools) else 0, np.int32)
     for pool in plan.pools:
         host, ranks = pool.host, pool.ranks_per_choice
         if pool.queue_limits or host.front_end_us + host.front_end_per_prompt_token_us > 0:
@@ -196,7 +198,7 @@ def _open_front_ends(fleet: Fleet, plan: ClusterPlan) -> None:
 
 def _delivery(pool: Pool, workload, recorder: Recorder, departures: Departures, sibling: Delivery | None) -> Delivery:
     """Return the Delivery of a pool; `workload` : with prefill legs, if there are any."""
-    longest_answers = pool.scheduler.longest_answers(
+    longest_answers = None if workload.chunks is not None else pool.scheduler.longest_answers(
         pool.parameters, pool, workload.requests["prompt_tokens"].astype(np.int64))
     return Delivery(workload, recorder, pool.max_model_len, pool.host, departures, sibling, longest_answers)
 
@@ -224,8 +226,8 @@ def _looks_rarely(view: LiveView, front: GatewayPlan, workload, num_replicas: in
     ages_ns = [front.cache_delay_ns] * (view.wants_caches or view.wants_tiers)
     if view.wants_counts or view.wants_blocks or view.wants_levels:
         ages_ns.append(front.snapshot_interval_ns)
-    if not ages_ns or len(workload) == 0:
-        return True
+    if not ages_ns or len(workload) == 0 or workload.chunks is not None:     # the times are not known yet
+        return not ages_ns or len(workload) == 0
     arrivals_ns = workload.requests["arrival_ns"]
     span_ns = int(arrivals_ns.max()) - int(arrivals_ns.min())
     return min(ages_ns) > 0 and min(ages_ns) * len(workload) >= REQUESTS_BETWEEN_LOOKS * num_replicas * span_ns
@@ -396,9 +398,15 @@ def _needs_identity(workload, pool: Pool, facts: SchedulerFacts, texts_return: b
         return True
     if not facts.preempts or facts.max_running is None:
         return facts.preempts
-    outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
-    texts = np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, pool.max_model_len)
-    longest = int(texts.max()) + facts.slack_tokens + 2
+    longest = _longest_text(workload, pool.max_model_len) + facts.slack_tokens + 2
     sizes = [group.block_size for group in pool.layer_groups.groups] if pool.layer_groups else [pool.block_size]
     blocks = sum(-(-longest // size) for size in sizes)
     return min(facts.max_running, len(workload)) * blocks > _usable_blocks(pool, facts)
+
+
+def _longest_text(workload, max_model_len: int) -> int:
+    """Return the most tokens of a request, prompt and output; a bound for requests that are drawn later."""
+    if workload.chunks is not None:
+        return min(workload.chunks.longest_text, max_model_len)
+    outputs = np.minimum(np.maximum(workload.outcomes["output_tokens"], 1), workload.demands["max_tokens"])
+    return int(np.minimum(workload.requests["prompt_tokens"].astype(np.int64) + outputs, max_model_len).max())

@@ -41,6 +41,7 @@ cdef enum:
     MOST_STILL = 1 << 20                # events at one instant, and MOST_OF_EACH for each request and replica besides,
     MOST_OF_EACH = 64                   # without progress: a request on its way has five
     SLICE_ARRIVALS = 1024               # per replica: arrivals served at once
+    CHUNKED_ARRIVALS = 1 << 20          # at most, where rows of requests come and go
     HELD_BYTES = 1 << 23                # of rows of iterations, before they are merged and passed on
     FIRST_SLICE_NS = 1000000000         # of simulated time while draining; then fitted to POLL_ITERATIONS
 
@@ -198,9 +199,10 @@ cdef class Cluster:
         if self._lanes is not None:
             self._lanes.close()
         self._recorder.close()
+        served, self.workload = self.workload, self._rest()
         self.workload.pool_cuts = pool_cuts(self.replicas, self.workload)
         is_cut = self._stopped or self._horizon_ns < NEVER_NS - 1 and self.fleet.events.size > self.fleet.num_ticks
-        diagnosis = diagnose(self.replicas, self.workload, is_cut)
+        diagnosis = diagnose(self.replicas, served, is_cut)
         if self._gave_up_ns > 0 or self._waits_in_vain():
             diagnosis += diagnose_gateways(self.workload, self._gave_up_ns, self._gave_up_quietly)
         diagnosis += diagnose_names(self.workload, self._plan) + warnings_of(self._plan.pools)
@@ -227,6 +229,11 @@ cdef class Cluster:
         run.columns = {name: folded(values, len(self.workload), described[name].merge)
                        for name, values in run.columns.items()}
         return run
+
+    def _rest(self):
+        """Return the workload with the rows that have not been given up."""
+        chunks = self.workload.chunks
+        return self.workload if chunks is None else chunks.rest(self.workload, self._recorder.gaps)
 
     def _forget_behind_horizon(self):
         """Take back output that clients would see only after the horizon: the host takes time after an iteration."""
@@ -396,7 +403,11 @@ cdef class Cluster:
         512 replicas and block tables this takes an eighth of the time of turns at every arrival.
         """
         cdef int64_t most = SLICE_ARRIVALS * <int64_t>self.fleet.num_replicas, held_bytes = 0, grown_bytes
-        cdef int64_t window = self.fleet.num_replicas if self._recorder.wants_iterations else most
+        cdef int64_t window
+        with gil:
+            if self.workload.chunks is not None:
+                most = min(most, CHUNKED_ARRIVALS)
+        window = self.fleet.num_replicas if self._recorder.wants_iterations else most
         self._following = <int32_t*>malloc(min(most, self._num_requests + 1) * sizeof(int32_t))
         self._ends = <int32_t*>malloc(2 * self.fleet.num_replicas * sizeof(int32_t))
         if self._following == NULL or self._ends == NULL:
@@ -598,7 +609,9 @@ cdef class Cluster:
             return self.clock_ns
         if self._horizon_ns < NEVER_NS - 1:
             return self._horizon_ns
-        return max(self._last_event_ns, int(requests["completed_ns"].max(initial=0)),
+        chunks = self.workload.chunks
+        before_ns = 0 if chunks is None else chunks.last_completed_ns
+        return max(self._last_event_ns, before_ns, int(requests["completed_ns"].max(initial=0)),
                    *((<Replica>replica).pipeline.last_end_ns for replica in self.replicas))
 
     def _limits(self):

@@ -93,19 +93,21 @@ def fairness(run: Run, events: Events | None) -> float | None:
     return float(tokens.sum())**2 / (len(tokens) * squares) if squares else 1.0
 
 
-def replica_shares(run: Run, pools: tuple[PoolFacts, ...]) -> list[dict]:
+def replica_shares(run: Run, pools: tuple[PoolFacts, ...], queues: list[tuple[int, int]] | None = None) -> list[dict]:
     """Describe for each replica its time, its utilisation, its queue and its cost.
 
     It costs from the moment it is wanted until it is off. The queue is that of first admissions: from waiting queue to
     first scheduled, on the replica that a request was sent to last. Empty dicts for one replica without a
     gateway.
+
+    queues : sum of waiting times in ns, and the most requests that waited at once, of each; None: of all requests.
     """
     if len(run.replicas) < 2 and run.journeys is None and not pools:
         return [{} for _ in run.replicas]
     up_ns, paid, busy_ns = time_in_ns(run, SERVING), _paid(run, pools), busy_in_ns(run)
     pool_of = [pool for pool in pools for _ in range(pool.num_replicas)]
     shares = []
-    for replica, (total_wait_ns, peak) in enumerate(_queues(run)):
+    for replica, (total_wait_ns, peak) in enumerate(_queues(run) if queues is None else queues):
         up, busy = int(up_ns[replica]), int(busy_ns[replica])
         share = {"up_s": up / 1e9, "utilisation": _utilisation(busy, up),
                  "mean_waiting": total_wait_ns / up if up else 0.0, "peak_waiting": peak}

@@ -5,27 +5,30 @@ from simulator.domain import records
 from simulator.domain.run import Run
 
 
-def cut_notes(run: Run) -> list[str]:
+def cut_notes(run: Run, counts: np.ndarray | None = None) -> list[str]:
     """Return a note if the horizon, or a stop, cut a run, with the requests left.
 
     All requests of the run count, measured or not. A run that is complete without a horizon was not cut: where requests
     wait for ever then, or a replica cannot continue, the diagnosis of the engine says why.
+
+    counts : of the requests by status; None: `run` has all requests.
     """
     if run.complete and run.horizon_ns is None:
         return []
     if not run.complete and any(note.startswith(("replica ", "the run stood still")) for note in run.diagnosis):
         return []
-    status = run.workload.requests["status"]
-    ran, waited, pending = (int((status == code).sum()) for code in (records.RUNNING, records.WAITING, records.PENDING))
+    if counts is None:
+        counts = np.bincount(run.workload.requests["status"], minlength=len(records.STATUS_NAMES))
+    ran, waited, pending = (int(counts[code]) for code in (records.RUNNING, records.WAITING, records.PENDING))
     goes_on = _goes_on(run)
     if not (ran or waited or pending or goes_on):
         return []
     lead = "the run stopped" if not run.complete else "horizon_s cut the run"
-    text = f"{lead} at {run.clock_ns / 1e9:g} s: of {len(status):,} requests {ran:,} ran, {waited:,} waited and " \
-           f"{pending:,} had not come"
+    text = f"{lead} at {run.clock_ns / 1e9:g} s: of {int(counts.sum()):,} requests {ran:,} ran, {waited:,} waited " \
+           f"and {pending:,} had not come"
     if goes_on:
         text += "; clients would have sent more"
-    if not (status == records.COMPLETED).any():
+    if not counts[records.COMPLETED]:
         text += "; none is complete, so that latencies are blank and rates 0"
     return [text]
 

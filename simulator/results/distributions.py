@@ -1,6 +1,7 @@
 """Mean, spread and percentiles of samples, plain or weighted, exactly as NumPy gives them."""
 import numpy as np
 
+from simulator.core.quantile_sketch import QuantileSketch
 from simulator.core.weighted_samples import WeightedSamples
 
 PERCENTILES = (50, 90, 95, 99)
@@ -39,6 +40,22 @@ def weighted_distribution_ms(samples_ns: WeightedSamples) -> dict[str, float | N
     ranks = _Ranks(num_samples)
     values = np.array(samples_ns.at_ranks(ranks.needed)) / 1e6
     described = (mean / 1e6, deviation / 1e6, values[0], *ranks.interpolated(values), values[-1])
+    return dict(zip(KEYS, map(float, described), strict=True))
+
+
+def sketched_distribution(samples: QuantileSketch, unit: float) -> dict[str, float | None]:
+    """Describe samples of which a sketch is kept.
+
+    unit : of the result, in units of the samples.
+
+    Mean, deviation and extremes are rounded once; percentiles are within `quantile_sketch.RELATIVE_ERROR`.
+    """
+    if not samples.count:
+        return dict.fromkeys(KEYS)
+    (mean, deviation), (least, largest) = samples.mean_and_deviation(), samples.extremes()
+    ranks = _Ranks(samples.count)
+    values = np.array(samples.at_ranks(ranks.needed)) / unit
+    described = (mean / unit, deviation / unit, least / unit, *ranks.interpolated(values), largest / unit)
     return dict(zip(KEYS, map(float, described), strict=True))
 
 

@@ -81,6 +81,7 @@ class MemoryTables:
     def table(self, name: str) -> np.ndarray:
         """Return a table by its name in results.h5."""
         if name == "requests":
+            self._check_rows()
             return tables.with_text_ids(next(self._request_blocks(len(self._run.workload))))
         known = {"iterations": self._iterations, "replicas": tables.replica_rows(self._run.replicas),
                  "token_times": self._token_times}
@@ -88,6 +89,7 @@ class MemoryTables:
 
     def request(self, row: int) -> np.ndarray:
         """Return one row of the request table."""
+        self._check_rows()
         return tables.with_text_ids(next(self._request_blocks(1, row)))[0]
 
     def __getstate__(self):
@@ -102,12 +104,17 @@ class MemoryTables:
     def column_blocks(self, name: str, names: Iterable[str]) -> Iterator[Columns]:
         """Yield columns in blocks; for a table without rows, no block."""
         if name == "requests":      # made on use: a block at a time takes less memory
+            self._check_rows()
             pieces = self._request_blocks(BLOCK_ROWS)
         else:
             table = self.table(name)
             pieces = (table[first:first + BLOCK_ROWS] for first in range(0, len(table), BLOCK_ROWS))
         for rows in pieces:
             yield {each: rows[each] for each in names if each in rows.dtype.names}
+
+    def _check_rows(self) -> None:
+        if self._run.workload.chunks is not None:
+            _asked_for(None, "requests")
 
     def _request_blocks(self, num_rows: int, first: int = 0) -> Iterator[np.ndarray]:
         """Yield the request table from a row on, as HDF5 has it; at least one block."""
@@ -118,7 +125,7 @@ class MemoryTables:
 
     def num_rows(self, name: str) -> int | None:
         """Return how many rows a table has; None: it was not kept."""
-        if name == "requests":
+        if name == "requests" and self._run.workload.chunks is None:
             return len(self._run.workload)
         try:
             return len(self.table(name))

@@ -82,7 +82,7 @@ def _by_machine(run: Run, pools: tuple[cluster.PoolFacts, ...], of_pools: list[d
     found = cluster.by_pool(run, pools)
     parts = {name: part | more for (name, part), more in zip(found.items(), of_pools, strict=True)}
     return {"by_pool": parts, "cost_by_node": cluster.cost_by_node(pools, parts),
-            "replicas": _replicas(run, cluster.replica_shares(run, pools))}
+            "replicas": described_replicas(run, cluster.replica_shares(run, pools))}
 
 
 def _of_pools(run: Run, verdicts: Verdicts, pools: tuple[cluster.PoolFacts, ...]) -> list[dict]:
@@ -113,15 +113,21 @@ def remarks(workload, is_cut: np.ndarray) -> list[str]:
     is_cut : bool (n,), outputs cut by max_model_len; also in the functions below.
     """
     found = _ungrammatical(workload)
-    for rows, where, why in (
-            (np.flatnonzero(is_cut), "at max_model_len", "prompt and whole output are longer"),
-            (cut_short(workload, records.KV_POOL), "where the KV pool of their replica ends",
-             "the engine lets no text grow beyond; give it more blocks")):
+    for rows, where in ((np.flatnonzero(is_cut), ()), (cut_short(workload, records.KV_POOL), (
+            "where the KV pool of their replica ends", "the engine lets no text grow beyond; give it more blocks"))):
         if len(rows):
-            what = "1 output was" if len(rows) == 1 else f"{len(rows)} outputs were"
-            found.append(f"{what} cut {where}, request {workload.request_ids[rows[0]]} first: {why}; they count as "
-                         "completed, with the tokens they got")
+            found.append(cut_remark(len(rows), workload.request_ids[rows[0]], *where))
     return found
+
+
+def cut_remark(count: int, first: object, where: str = "at max_model_len",
+               why: str = "prompt and whole output are longer") -> str:
+    """Return a remark on outputs that a limit cut.
+
+    first : id of the first of the requests.
+    """
+    what = "1 output was" if count == 1 else f"{count} outputs were"
+    return f"{what} cut {where}, request {first} first: {why}; they count as completed, with the tokens they got"
 
 
 def _ungrammatical(workload) -> list[str]:
@@ -253,8 +259,11 @@ def _part(requests: np.ndarray, rates: dict, num_good: int | None, is_cut: np.nd
     }
 
 
-def _replicas(run: Run, shares: list[dict]) -> list[dict]:
-    """Describe the replicas, each with its data-parallel ranks; ranks are rows of /replicas, too."""
+def described_replicas(run: Run, shares: list[dict]) -> list[dict]:
+    """Describe the replicas, each with its data-parallel ranks.
+
+    Ranks are rows of /replicas, too.
+    """
     rows = cluster.within_window(run)
     described = [_replica(rows[row:row + 1]) | {"kv_cache": kv_cache(run.replicas[row:row + 1])} | share
                  for row, share in enumerate(shares)]       # blocks in use are of the whole run, like its time

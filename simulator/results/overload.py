@@ -1,4 +1,6 @@
 """Offered load, served load, and the growth of the backlog."""
+from collections.abc import Callable
+
 import numpy as np
 
 from simulator.domain import records
@@ -71,19 +73,17 @@ def load_of(run: Run, journeys: np.ndarray | None = None, part: Run | None = Non
         counts = batch_means(found)
         served_share = _served_share(came, everyone)
         grows = rises(counts) and _ttft_rises(came)
-    gave_up = _gave_up_share(part, journeys) > MOST_UNSERVED
-    is_short = (grows and served_share < 1 - MOST_UNSERVED) or gave_up
-    verdict = OVERLOADED if is_short else GROWING if grows else STABLE
-    tells = len(found) >= LEAST_REQUESTS and came.any_completed()
-    if (grows and not gave_up and came.is_short()) or (verdict == STABLE and not tells) or (
-            not records.has_come(part.workload.requests["status"]).any()):
+    verdict = verdict_of(grows, served_share, _gave_up_share(part, journeys) > MOST_UNSERVED, came.is_short,
+                         len(found) >= LEAST_REQUESTS and came.any_completed())
+    if not records.has_come(part.workload.requests["status"]).any():
         verdict = TOO_SHORT
     return {
         "offered_throughput": (len(came.arrival_ns) - 1) * 1e9 / span_ns if span_ns > BURST_NS else None,
         "verdict": UNSERVED if is_unserved(part, nothing=verdict == OVERLOADED) else verdict,
         "in_system": {"mean": float(found.mean()) if len(found) else None,
                       "peak": int(found.max()) if len(found) else None,
-                      "growth_per_s": None if counts is None else _growth_per_s(counts, came)},
+                      "growth_per_s": None if counts is None else growth_per_s(
+                          counts, batch_means(came.of_those_that_stay(came.arrival_ns) / 1e9))},
         "served_share": served_share,
     }
 
@@ -201,9 +201,25 @@ def _gave_up_share(run: Run, journeys: np.ndarray | None) -> float:
     return int(unserved.sum()) / came if came else 0.0
 
 
-def _growth_per_s(means: np.ndarray, came: Came) -> float | None:
-    """Return by how many requests a second the backlog grows, from its batch means."""
-    times_s = batch_means(came.of_those_that_stay(came.arrival_ns) / 1e9)
+def growth_per_s(means: np.ndarray, times_s: np.ndarray) -> float | None:
+    """Return by how many requests a second the backlog grows.
+
+    means : of the backlog, by batch. times_s : mean arrival times of the batches.
+    """
     times_s = times_s - times_s.mean()
     spread = float((times_s**2).sum())
     return float((times_s * means).sum()) / spread if spread else None
+
+
+def verdict_of(grows: bool, served_share: float | None, has_given_up: bool, is_short: Callable[[], bool],
+               is_enough: bool) -> str:
+    """Return the verdict on a load, see `load_of`, where some requests were served.
+
+    grows : the backlog does. served_share : of the arrivals; None: not asked for, if nothing grows. has_given_up : too
+    many clients have, or the gateway. is_short : called only where the backlog decides. is_enough : of requests.
+    """
+    falls_behind = (grows and served_share < 1 - MOST_UNSERVED) or has_given_up
+    verdict = OVERLOADED if falls_behind else GROWING if grows else STABLE
+    if (grows and not has_given_up and is_short()) or (verdict == STABLE and not is_enough):
+        return TOO_SHORT
+    return verdict

@@ -30,7 +30,7 @@ class Rates:
         good = self._verdicts.num_good(rows)
         if good is not None:
             good = int((self._verdicts.good[rows] & own.completed).sum())
-        return _per_second(self.duration_s, int(own.completed.sum()), int(own.prompt_tokens.sum()),
+        return per_second(self.duration_s, int(own.completed.sum()), int(own.prompt_tokens.sum()),
                            int(own.output_tokens.sum()), good)
 
     def notes(self) -> list[str]:
@@ -56,10 +56,11 @@ def throughput(requests: np.ndarray, duration_s: float, num_good: int | None) ->
     completed = completed_of(requests)
     input_tokens, output_tokens = (int(completed[name].sum(dtype=np.int64)) for name in (
         "prompt_tokens", "output_tokens"))
-    return _per_second(duration_s, len(completed), input_tokens, output_tokens, num_good)
+    return per_second(duration_s, len(completed), input_tokens, output_tokens, num_good)
 
 
-def _per_second(duration_s: float, completed: int, input_tokens: int, output_tokens: int, num_good: int | None) -> dict:
+def per_second(duration_s: float, completed: int, input_tokens: int, output_tokens: int, num_good: int | None) -> dict:
+    """Return totals of completed requests, and rates per second."""
     def rate(count):
         return count / duration_s if duration_s else 0.0
 

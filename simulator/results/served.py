@@ -25,7 +25,14 @@ def is_unserved(run: Run, nothing: bool = False) -> bool:
     With `nothing`: whether none was. All arrived requests count, except those running at the end of the run, or
     cancelled by the load at its end.
     """
-    completed, over = _served(run)
+    return is_too_few(*_served(run), nothing)
+
+
+def is_too_few(completed: int, over: int, nothing: bool = False) -> bool:
+    """Return whether too few requests were served, as `is_unserved`.
+
+    completed : requests. over : all that count.
+    """
     return over > 0 and (not completed if nothing else completed < LEAST_SERVED * over)
 
 

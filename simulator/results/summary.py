@@ -16,7 +16,9 @@ def summary_of(run: Run, name: str, seed: int, bounds, pools: tuple[PoolFacts, .
     pools : as the experiment has them; empty: it has none.
     weights : object with the keys of [fitness]; None: no fitness.
     """
-    summary = {"schema": SCHEMA, "name": name, "seed": seed, **summarise(run, bounds, pools)}
+    chunks = run.workload.chunks
+    numbers = summarise(run, bounds, pools) if chunks is None else chunks.taker.summary(run)
+    summary = {"schema": SCHEMA, "name": name, "seed": seed, **numbers}
     for part in run.parts:
         summary = _with_entries(summary, part.summary(run, summary), part.summary_before)
     return summary if weights is None else summary | {"fitness": fitness(summary, weights)}

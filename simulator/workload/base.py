@@ -25,6 +25,7 @@ class Workload(msgspec.Struct):
     prompts_use_outputs : some prompt contains the output stream of another request.
     script : releases requests, which have `arrival_ns` -1 until then; None: `arrival_ns` is given.
     notes : data that was left out or replaced, a sentence each.
+    chunks : `chunks.RequestChunks`, rows are drawn and given up while the run goes on; None: all rows are there.
     num_warmups : requests at the end of the table that were sent to warm up, and are not measured.
     num_prefill_legs : rows at the end of the table without a waiting client: with disaggregated prefill, the engine
         adds one row for the prompt of each other row, in row order.
@@ -50,6 +51,7 @@ class Workload(msgspec.Struct):
     pool_cuts: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     items: Items | None = None
+    chunks: object = None
 
     def __len__(self):
         return len(self.requests)

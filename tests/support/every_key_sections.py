@@ -172,6 +172,7 @@ GENERAL = {
     **{f"fitness.{name}": acts(0.0, 1.0, fitness__p99_ttft=1.0, fitness__mean_e2e=1.0) for name in (
         "p99_ttft", "p50_ttft", "mean_ttft", "p99_e2e", "p50_e2e", "mean_e2e", "throughput", "tokens_per_sec")},
     "output.replica_samples_s": acts(0.0, 0.01),
+    "output.streamed": refuses(True, "output.requests: expected false with output.streamed = true, found true"),
     "output.decisions": acts(0, 2, **RANDOM),
 }
 

@@ -188,7 +188,7 @@ cdef class Fleet:
         self.next_arrival_ns = NEVER_NS
         if len(requests):
             self.requests, self.demands = &requests[0], &demands[0]
-            self.has_deadlines = bool((workload.demands["deadline_ns"] >= 0).any())
+            self.has_deadlines = workload.chunks is None and bool((workload.demands["deadline_ns"] >= 0).any())
             self.shifts_differ = self.has_deadlines and len({host.shift_ns for host in hosts}) > 1
         if shared.journeys is not None and len(requests):
             journeys = shared.journeys

@@ -128,7 +128,8 @@ cdef class Gateway:
         self.is_blind = not (self.router.reads_state or self.queue is not None or self._tracer is not None
                              or (self.admission is not None and self.admission.reads_state)
                              or self._admission_ns > 0 or self.routing_ns > 0)
-        self._foretells = bool((fleet.workload.demands["expected_tokens"] >= 0).any())
+        self._foretells = fleet.workload.chunks is None and bool(
+            (fleet.workload.demands["expected_tokens"] >= 0).any())
         self._is_direct = (self.admission is None and self.queue is None and self._admission_ns == 0
                            and self.routing_ns == 0 and fleet.journeys == NULL)
         fleet.add_view(view, index)

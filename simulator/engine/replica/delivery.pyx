@@ -24,14 +24,10 @@ cdef class Delivery:
                  Departures departures=None, Delivery sibling=None, longest_answers=None):
         cdef Request[::1] requests = workload.requests
         cdef const Outcome[::1] outcomes = workload.outcomes
-        room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
-        most = np.minimum(workload.demands["max_tokens"], room if longest_answers is None else longest_answers[0])
         self.pool_cuts = None if longest_answers is None else longest_answers[1]
-        target_array = np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)
-        self.last_tokens = (
-            np.full(len(requests), NO_TOKEN_NS, np.int64) if sibling is None else sibling.last_tokens)
+        target_array, rejected_array, self.last_tokens = _columns(
+            workload, max_model_len, longest_answers, None if sibling is None else sibling.last_tokens)
         cdef const int32_t[::1] targets = target_array
-        rejected_array = (most < 0).astype(np.int8)
         cdef const int8_t[::1] rejected = rejected_array
         cdef int64_t[::1] last_token_ns = self.last_tokens
         self._owners = (workload.requests, workload.outcomes, target_array, rejected_array)
@@ -92,3 +88,23 @@ cdef class Delivery:
             self._requests[row].completed_ns = self.completed_ns(row, now_ns)
         self._recorder.finished += 1
         self._departures.add(row)
+
+
+def _columns(workload, int64_t max_model_len, longest_answers, last_tokens):
+    """Return the targets of all requests, whether each is rejected with its first token, and their last tokens."""
+    if workload.chunks is not None:         # without limits but max_model_len, which rejects no first token
+        return (workload.chunks.column(np.int32, lambda part: _targets(part, _most(part, max_model_len, None))),
+                np.zeros(1, np.int8), workload.chunks.column(np.int64, lambda part: NO_TOKEN_NS))
+    most = _most(workload, max_model_len, longest_answers)
+    if last_tokens is None:
+        last_tokens = np.full(len(workload.requests), NO_TOKEN_NS, np.int64)
+    return _targets(workload, most), (most < 0).astype(np.int8), last_tokens
+
+
+def _most(workload, int64_t max_model_len, longest_answers):
+    room = max_model_len - workload.requests["prompt_tokens"].astype(np.int64)
+    return np.minimum(workload.demands["max_tokens"], room if longest_answers is None else longest_answers[0])
+
+
+def _targets(workload, most):
+    return np.maximum(np.minimum(most, workload.outcomes["output_tokens"]), 1).astype(np.int32)

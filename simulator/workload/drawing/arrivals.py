@@ -157,14 +157,30 @@ def arrival_times_s(process, generator, num_requests: int | None, duration_s: fl
     They are the first `num_requests`, as far as they lie before `duration_s`; one limit may be absent (None, inf). The
     process draws in blocks, with sizes given by parameters and draws, so equal seeds give equal arrivals.
     """
-    blocks, count, end_s = [], 0, 0.0
-    while (num_requests is None or count < num_requests) and end_s < duration_s:
-        missing = inf if num_requests is None else num_requests - count
-        block = int(min(1.1 * (duration_s - end_s) * process.rate_per_s + 100, missing))
-        gaps = process.gaps_s(generator, count, block)
-        gaps[0] += end_s            # one running sum over all blocks
-        blocks.append(np.cumsum(gaps))
-        count += block
-        end_s = float(blocks[-1][-1])
+    running, blocks = RunningTimes(process, generator), []
+    while (num_requests is None or running.count < num_requests) and running.end_s < duration_s:
+        missing = inf if num_requests is None else num_requests - running.count
+        blocks.append(running.next_s(int(min(1.1 * (duration_s - running.end_s) * process.rate_per_s + 100, missing))))
     times = np.concatenate(blocks) if blocks else np.empty(0)
     return times[:np.searchsorted(times, duration_s)]
+
+
+class RunningTimes:
+    """The arrivals of a process, block by block.
+
+    The sizes of the blocks do not show in the times.
+    count : arrivals so far. end_s : of the last one.
+    """
+
+    def __init__(self, process, generator):
+        self._process, self._generator = process, generator
+        self.count, self.end_s = 0, 0.0
+
+    def next_s(self, count: int) -> np.ndarray:
+        """Return the next arrivals in seconds."""
+        gaps = self._process.gaps_s(self._generator, self.count, count)
+        gaps[0] += self.end_s           # one running sum over all blocks
+        times = np.cumsum(gaps)
+        self.count += count
+        self.end_s = float(times[-1])
+        return times

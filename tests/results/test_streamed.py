@@ -1,0 +1,149 @@
+"""Runs that give up requests when they end have the numbers of ordinary runs."""
+import json
+import math
+import mmap
+import subprocess
+import sys
+
+import pytest
+
+import simulator
+from simulator.api import Order, run_ordered
+from simulator.core.quantile_sketch import RELATIVE_ERROR
+from simulator.errors import InputErrors
+from simulator.results.stretches import MOST_STRETCHES
+from simulator.workload import chunks
+from simulator.workload.load import load
+from support.every_key import read
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+EXACT = 1e-10           # sums are rounded once; TPOT to a picosecond
+OF_STRETCHES = ("served_share", "growth_per_s")         # of more requests than there are stretches
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", mmap.PAGESIZE // 4)
+
+
+def data(streamed, count=6000, seed=1, router="random", **engine):
+    return {
+        "seed": seed, "topology": {"replicas": 3}, "slo": {"ttft_ms": 60.0},
+        "engine": {"num_gpu_blocks": 200, "max_model_len": 700, "max_num_seqs": 16} | engine,
+        "latency": {"backend": "linear", "base_us": 5000.0, "per_prefill_token_us": 9.5},
+        "cluster": {"routing": {"policy": router}}, "output": {
+            "requests": False, "iterations": False, "streamed": streamed},
+        "workload": {"type": "synthetic", "num_requests": count, "arrival": {"process": "gamma", "rate_per_s": 200.0,
+                                                                             "cv": 2.0},
+                     "prompt_tokens": {"distribution": "lognormal", "mean": 100.0, "cv": 1.0},
+                     "output_tokens": {"distribution": "exponential", "mean": 30.0, "max": 200}}}
+
+
+def served(streamed, count=6000, seed=1, **others):
+    return simulator.run(read(data(streamed, count, seed, **others))).summary
+
+
+def differences(one, other, path=""):
+    """Yield the paths of values that differ by more than the stated error."""
+    if isinstance(one, dict):
+        for key in one.keys() | other.keys():
+            if key not in ("diagnosis", "quantiles"):
+                yield from differences(one[key], other[key], f"{path}.{key}")
+    elif isinstance(one, list):
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{path}[{i}]")
+    elif isinstance(one, float):
+        error = RELATIVE_ERROR if path.endswith(PERCENTILES) else EXACT
+        if not math.isclose(one, other, rel_tol=error, abs_tol=1e-12):
+            yield path, one, other
+    elif one != other:
+        yield path, one, other
+
+
+@pytest.mark.parametrize(("seed", "others"), [
+    (1, {}), (2, {"async_scheduling": False, "router": "round_robin"}), (3, {"router": "least_loaded"}),
+    (4, {"num_gpu_blocks": 60, "max_model_len": 500})])
+def test_numbers_are_those_of_an_ordinary_run(seed, others):
+    ordinary, streamed = served(False, seed=seed, **others), served(True, seed=seed, **others)
+    assert ordinary["requests"]["injected"] < MOST_STRETCHES
+    assert not list(differences(ordinary, streamed))
+    assert list(ordinary) == [key for key in streamed if key != "quantiles"]
+    assert streamed["quantiles"] == {"relative_error": RELATIVE_ERROR}
+
+
+def test_cut_and_refused_requests_are_counted():
+    streamed = served(True, max_model_len=120)
+    assert min(streamed["requests"][name] for name in ("rejected", "length_capped")) > 0
+    assert not list(differences(served(False, max_model_len=120), streamed))
+
+
+def test_batch_means_of_long_runs_are_of_stretches():
+    count = 2 * MOST_STRETCHES
+    ordinary, streamed = served(False, count), served(True, count)
+    wrong = [path for path, *_ in differences(ordinary, streamed)]
+    assert all(path.endswith(OF_STRETCHES) for path in wrong)
+    assert math.isclose(ordinary["served_share"], streamed["served_share"], abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("router", ["random", "least_loaded"])
+def test_fast_forward_does_not_show(router):
+    assert json.dumps(served(True, router=router, fast_forward=False)) == json.dumps(served(True, router=router))
+
+
+def test_a_stopped_run_has_the_numbers_of_what_ended():
+    calls = []
+
+    def stop():
+        calls.append(1)
+        return len(calls) > 1
+
+    experiment = read(data(True, 200_000, fast_forward=False))
+    summary = run_ordered(Order(experiment, None, False, True, stop=stop)).summary
+    counts = summary["requests"]
+    assert not summary["complete"]
+    assert 0 < counts["completed"] < counts["injected"] < 200_000
+    assert sum(counts[name] for name in ("completed", "rejected", "waiting", "running")) == counts["injected"]
+    assert any("of 200,000 requests" in note for note in summary["diagnosis"])
+
+
+def test_the_table_of_requests_is_not_kept(tmp_path):
+    experiment = read(data(True, 100))
+    with pytest.raises(LookupError, match="requests"):
+        _ = simulator.run(experiment).requests
+    written = simulator.run(experiment, out=tmp_path / "out")
+    assert written.replicas["completed"].sum() == 100
+    with pytest.raises(LookupError, match="requests"):
+        _ = written.requests
+
+
+def test_requests_of_others_are_refused():
+    experiment = read(data(True, 100))
+    with pytest.raises(InputErrors, match="the requests were drawn before the run"):
+        simulator.run(experiment, workload=load(experiment.workload, 1))
+    with pytest.raises(InputErrors, match="studies, and runs in parts"):
+        run_ordered(Order(experiment, None, False, True, settle=lambda run: None))
+
+
+MEMORY = """
+import resource, sys
+sys.path[:0] = {path!r}
+import simulator
+from results.test_streamed import data
+from support.every_key import read
+
+def serve(count):
+    table = data(True, count)
+    table["workload"] |= {{"output_tokens": {{"distribution": "constant", "tokens": 1}}}}
+    simulator.run(read(table))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+print(serve(70_000), serve(200_000))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
+def test_memory_does_not_grow_with_the_requests():
+    code = MEMORY.format(path=[each for each in sys.path if each])
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    fewer, more = map(int, found.split())
+    assert more - fewer < 8 * 1024          # of 22 MB for the rows of the further requests
