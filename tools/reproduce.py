@@ -54,8 +54,6 @@ to 2024.
 """
 ABSENT = (
     "Andes: its figures are qualities of experience, which no summary of ours has; `configs/andes.toml` has the order.",
-    "Splitwise's clusters: throughput at equal cost and power depends on machines and a search that we lack; the "
-    "times of its machines are above.",
     "Vidur's own fidelity: its authors measured an engine of theirs, with host times that its repository lacks. Its "
     "search for capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
     "Llumnix with priorities, and DistServe's later figures: no document beside this project has their numbers.",
