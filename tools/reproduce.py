@@ -60,7 +60,7 @@ to 2024.
 ABSENT = (
     "Vidur's own fidelity: its authors measured an engine of theirs, with host times that its repository lacks. Its "
     "search for capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
-    "Llumnix with priorities, and DistServe's later figures: no document beside this project has their numbers.",
+    "DistServe's later figures: no document beside this project has their numbers.",
     "Autoscalers on the traces of Azure and BurstGPT: no published number fixes the policies, and BurstGPT's trace is "
     "not stored beside this project. [Choosing an autoscaler](autoscalers.md) compares them on a day of our own.",
 )
