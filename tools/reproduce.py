@@ -8,7 +8,9 @@ Keys of published.toml: `title`, `source` (paper, section, table or figure), `ur
 experiment), `small` (overrides of each run in the tests), `[NAME.runs.RUN]` and `[[NAME.numbers]]`. A run has `file`,
 an experiment or a study of this folder, or `command`, words of a command line that prints JSON or writes it to
 `JSON_FILE`; `set`, overrides; `prefill`, lists of number, tokens and cached tokens, and `decode`, lists of number and
-context: the run is one iteration of that batch. Paths of both begin in the repository, or with `SHARED`, the folder of
+context: the run is one iteration of that batch; `quality`, the pace of readers, `expected_ttft_s` and `tokens_per_s`:
+the result is their mean quality of experience, or, with `least`, `from` and `to`, the largest rate of arrival with as
+much. Paths of both begin in the repository, or with `SHARED`, the folder of
 recorded runs and traces. A number has `what`, `published`, `unit`, `tolerance` (relative), `formula`, arithmetic over
 slots {RUN path}, and `reason`, if the figure does not come out.
 """
@@ -29,6 +31,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import simulator
 from simulator import cli
 
@@ -39,6 +43,7 @@ PAGE = HOME / "docs/howto/reproductions.md"
 SLOT = re.compile(r"\{(\w+) ([^{}]+)\}")
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 SHARED = Path(os.environ.get("SIM_GOLDENS", HOME.parent / "shared/goldens")).parent     # recorded runs and traces
+RATE = "workload.arrival.rate_per_s"
 JSON_FILE = "JSON_FILE"         # in the words of a command: a temporary file
 WIDTH = 140                     # of the page
 FOREWORD = """\
@@ -53,12 +58,9 @@ operators were fitted to kernels and engines of 2025, so that ratios of systems 
 to 2024.
 """
 ABSENT = (
-    "Andes: its figures are qualities of experience, which no summary of ours has; `configs/andes.toml` has the order.",
-    "Splitwise's clusters: throughput at equal cost and power depends on machines and a search that we lack; the "
-    "times of its machines are above.",
     "Vidur's own fidelity: its authors measured an engine of theirs, with host times that its repository lacks. Its "
     "search for capacity is repeated probe by probe in `tests/study/capacity/test_search.py`.",
-    "Llumnix with priorities, and DistServe's later figures: no document beside this project has their numbers.",
+    "DistServe's later figures: no document beside this project has their numbers.",
     "Autoscalers on the traces of Azure and BurstGPT: no published number fixes the policies, and BurstGPT's trace is "
     "not stored beside this project. [Choosing an autoscaler](autoscalers.md) compares them on a day of our own.",
 )
@@ -96,6 +98,8 @@ def result_of(run: Mapping, overrides: Mapping[str, Any]) -> Any:
     file = FOLDER / run["file"]
     if "prefill" in run or "decode" in run:
         return batch_result(file, run, overrides)
+    if "quality" in run:
+        return {"quality": quality_result(file, overrides, run["quality"])}
     if kind := study_kind(file):
         with tempfile.TemporaryDirectory() as out:
             options = ["--json", "--quiet", "--out", out]
@@ -117,6 +121,38 @@ def batch_result(file: Path, run: Mapping, overrides: Mapping[str, Any]) -> dict
     decodes = [context for count, context in run.get("decode", ()) for _ in range(count)]
     found = simulator.predict(file, prompts, decodes, overrides=overrides)
     return {"seconds": found.seconds, "iteration_seconds": found.iteration_seconds, "breakdown": found.breakdown}
+
+
+def quality_result(file: Path, overrides: Mapping[str, Any], readers: Mapping[str, float]) -> float:
+    """Return the mean quality of experience, or the largest rate of arrival, requests/s, with at least `least`."""
+    def mean(**more) -> float:
+        found = simulator.run(file, {**overrides, "output.token_times": True, **more})
+        offsets, times_ns = found.token_times
+        waits = np.split(times_ns, offsets[1:-1])
+        arrivals_ns = found.requests["arrival_ns"]
+        return float(np.mean([quality((each - begin_ns) / 1e9, readers["expected_ttft_s"], readers["tokens_per_s"])
+                              for each, begin_ns in zip(waits, arrivals_ns, strict=True)]))
+
+    if "least" not in readers:
+        return mean()
+    low, high = readers["from"], readers["to"]
+    while high > 1.02 * low:
+        rate = (low * high) ** 0.5
+        low, high = (rate, high) if mean(**{RATE: rate}) >= readers["least"] else (low, rate)
+    return low
+
+
+def quality(times_s: np.ndarray, expected_ttft_s: float, tokens_per_s: float) -> float:
+    """Return the quality of experience of an answer: 1 if no token is late, towards 0 as all are.
+
+    A reader wants token j at `expected_ttft_s` + j / `tokens_per_s` after the request, and reads it when it has come
+    and `1 / tokens_per_s` have passed since the one before. The quality is 1 less the area between the tokens wanted
+    and read over the area below the tokens wanted, until the last is read: areas as in Liu et al., arXiv 2404.16283.
+    """
+    paces_s = np.arange(len(times_s)) / tokens_per_s
+    lates_s = np.maximum.accumulate(np.maximum(times_s - paces_s, expected_ttft_s)) - expected_ttft_s
+    wanted = (lates_s[-1] + paces_s[-1] - paces_s).sum() if len(times_s) else 0.0
+    return 1.0 - float(lates_s.sum() / wanted) if wanted else 1.0
 
 
 def command_result(words: list[str]) -> Any:

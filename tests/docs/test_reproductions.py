@@ -68,6 +68,16 @@ def test_overrides_are_words_of_the_command_line():
         '--set=pools=[{"name" = "p", "slo" = {"ttft_ms.p90" = {"max" = 1000000.0}}}]', "--set=on=true"]
 
 
+@pytest.mark.parametrize(("times_s", "quality"), [
+    ([0.2, 1.9, 3.0], 1.0),             # each when it is wanted, at 1, 2 and 3 s, or before
+    ([2.0, 2.0, 2.0], 0.5),             # read at 2, 3, 4 s: 1 s late each, of 3, 2 and 1 s until the end
+    ([1.0, 4.0, 4.0], 1 - 4 / 9),       # read at 1, 4, 5 s: 0, 2 and 2 s late, of 4, 3 and 2 s
+    ([], 1.0),
+])
+def test_quality_of_experience_is_the_area_between_tokens_wanted_and_read(times_s, quality):
+    assert tool.quality(tool.np.array(times_s), expected_ttft_s=1.0, tokens_per_s=1.0) == pytest.approx(quality)
+
+
 def test_a_study_is_one_by_the_file_that_it_extends():
     assert tool.study_kind(tool.FOLDER / "sarathi_articles.toml") == "capacity"
     assert tool.study_kind(tool.FOLDER / "blis_pressure.toml") is None
