@@ -38,7 +38,7 @@ def translate(tasks, jobs):
 
 
 def headers_of(tree, source):
-    """Return the names of the modules whose headers a source reads, directly or through others."""
+    """Return the names of the headers that a source reads, directly or through others, as names of modules."""
     from Cython.Compiler.Main import standard_include_path as own
 
     paths = (Path(each) for each in tree.all_dependencies(source) if each.endswith(".pxd"))
@@ -67,9 +67,10 @@ def common(modules):
 
 
 def descend(modules, context=None, read=frozenset()):
-    """Translate modules whose common headers `read` the context has; return whether all could be.
+    """Translate modules; return whether all could be.
 
-    The process is of no use afterwards: a module has left its marks in the context.
+    The context has the headers `read`, which all modules read. The process is of no use afterwards: a module has left
+    its marks in the context.
     """
     if len(modules) == 1:
         return compiled(modules[0][1], context)
@@ -98,7 +99,7 @@ def enter(modules, context, read):
 
 
 def compiled(task, context):
-    """Translate a module, whose headers the context may have; Cython raises its errors."""
+    """Translate a module; the context may have its headers. Cython raises its errors."""
     from Cython.Build.Dependencies import cythonize_one
     from Cython.Compiler import Main
 
