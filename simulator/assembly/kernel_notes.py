@@ -60,4 +60,3 @@ def shared_experts_note(deployment: Deployment) -> str:
     return (f"experts: the shared expert of {deployment.model.name} is priced after the routed ones; engines compute "
             "it beside them in decodes: of 9.2 ms predicted for 3 sequences of DeepSeek-R1 on 8 GB200, 1.5 ms is the "
             "shared expert, and 6.9 ms were measured")
-
