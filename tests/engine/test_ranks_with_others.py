@@ -107,6 +107,16 @@ def test_hand_over_is_the_same_visited_one_by_one(run, protocol, prefill, decode
     assert fast.summary["kv_transfer"]["count"] == 80
 
 
+@pytest.mark.parametrize("order", ["decode_first", "prefill_first"])
+def test_a_front_end_chooses_the_rank_when_the_request_comes_to_it(run, order):
+    # Chosen when the request arrives at the gateway, a rank would look idle until prompts before it are computed.
+    text = APART % ("nixl", 1, 4)
+    text = BASE + text.replace("[[pools]]", DRAWN % 400 + CLOSED.replace("13", "100") + "[[pools]]", 1)
+    ranks = run(text, cluster__disaggregation__stage_order=order).requests["rank"]
+
+    assert all(np.ptp(np.bincount(ranks[first:first + 100], minlength=4)) <= 6 for first in range(0, 400, 100))
+
+
 def test_ranks_execute_dummies_while_kv_is_on_its_way(run, tmp_path):
     # The prompt is computed at 5 + 0.01 + 20.48 ms and moved by 400 us + 134,217,728 B / 40 GB/s. Rank 0 of the decode
     # replica hears of it at 25.49 ms; dummies of 5.01005 ms begin, since it has an unfinished request. What has come

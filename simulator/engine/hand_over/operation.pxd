@@ -34,6 +34,7 @@ cdef struct End:                # a replica as an end of transfers
     void* scheduler             # its Scheduler, borrowed
     void* first                 # Gateway that sends it prefill legs, borrowed; NULL: none
     void* second                # Gateway for the decode legs of prompts that it computes, borrowed
+    void* ranks                 # TwoRouters of that gateway, borrowed; NULL: no replica there has several ranks
     int32_t pool
     int32_t block_size
 
@@ -97,6 +98,7 @@ cdef class HandOver(Operation):
     cdef int _queue_unawaited(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _deliver_kv(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _release(self, int32_t row, int64_t now_ns) except -1 nogil
+    cdef int32_t _place_now(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil
     cdef int _come(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _let_go(self, int32_t row, int64_t now_ns, int64_t notice_ns) except -1 nogil

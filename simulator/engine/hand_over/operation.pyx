@@ -26,6 +26,7 @@ from simulator.engine.hand_over.leases cimport Lease
 from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
+from simulator.routing.ranks.two_routers cimport TwoRouters
 from simulator.scheduling.base cimport Scheduler
 
 from simulator.engine.hand_over.journeys import merged_journeys, with_prefill_times
@@ -91,6 +92,7 @@ cdef class HandOver(Operation):
         for i in range(first.view.num_replicas):
             replica = first.view.accounts[i].replica
             self._ends[replica].first, self._ends[replica].second = <void*>first, <void*>second
+            self._ends[replica].ranks = <void*>second.router if isinstance(second.router, TwoRouters) else NULL
 
     # ---- split requests
 
@@ -177,15 +179,14 @@ cdef class HandOver(Operation):
 
     cdef bint go_on(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
-        cdef int32_t place = it.decode_place, replica
+        cdef int32_t place, replica
         cdef void* second
         if it.stage != READY:
             return False
         second = self._ends[it.prefill_replica].second
         if self._requests[row].status >= COMPLETED:         # its client gave up meanwhile
             return True
-        if place < 0 or not (<Gateway>second).view.accounts[place].is_routable:
-            place = (<Gateway>second).choose(row, now_ns)
+        place = self._place_now(row, now_ns)
         if place < 0:
             (<Gateway>second).turn_away(row, now_ns)
             return True
@@ -330,12 +331,22 @@ cdef class HandOver(Operation):
 
     # ---- pushes to a decode replica
 
+    cdef int32_t _place_now(self, int32_t row, int64_t now_ns) except -2 nogil:
+        """Return the decode replica of a computed prompt, as numbered in the view; -1: none can take the request.
+
+        A replica chosen beforehand is kept while it serves; if it has several ranks, its front end chooses one now.
+        """
+        cdef int32_t place = self._transfers[row].decode_place
+        cdef const End* end = &self._ends[self._transfers[row].prefill_replica]
+        if place < 0 or not (<Gateway>end.second).view.accounts[place].is_routable:
+            return (<Gateway>end.second).choose(row, now_ns)
+        return place if end.ranks == NULL else (<TwoRouters>end.ranks).choose_rank(row, place, now_ns)
+
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil:
         """Return the decode replica, as numbered in the view; -1: none can take the request: it was turned away."""
         cdef Transfer* it = &self._transfers[row]
         cdef void* second = self._ends[it.prefill_replica].second
-        if it.decode_place < 0 or not (<Gateway>second).view.accounts[it.decode_place].is_routable:
-            it.decode_place = (<Gateway>second).choose(row, now_ns)
+        it.decode_place = self._place_now(row, now_ns)
         if it.decode_place < 0:
             it.stage = MOVED
             self._fleet.refuse(row, DROPPED, NO_REPLICA, now_ns)

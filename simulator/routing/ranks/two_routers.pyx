@@ -20,16 +20,6 @@ cdef class TwoRouters(Router):
     context : RoutingContext; its view shows all ranks as the first router sees them.
     """
 
-    cdef readonly Groups groups
-    cdef readonly Router first
-    cdef readonly list seconds              # Router of each group
-    cdef list _members
-    cdef void** _seconds                    # [group] `seconds`, borrowed
-    cdef void** _views                      # [group] Members, borrowed
-    cdef list _limits                       # QueueLimits of each group, or None; None: no group has any
-    cdef void** _doors                      # [group] `_limits`, borrowed; NULL: no group has any
-    cdef int32_t _refused                   # row that the API server of its group refuses: it has no rank; -1: none
-
     def __init__(self, parameters, context):
         sizes, (first, first_parameters), (second, second_parameters), reports = parameters
         self.groups = Groups(len(sizes), context.view, sizes)
@@ -67,13 +57,17 @@ cdef class TwoRouters(Router):
         free(self._doors)
 
     cdef int32_t route(self, int32_t row, int64_t now_ns) except -2 nogil:
-        cdef int32_t group = ask_any(self.first, row, now_ns), rank
+        cdef int32_t group = ask_any(self.first, row, now_ns)
         if group < 0:
             return -1
         if self._is_full(group):
             self._refused = row
             return self.groups.begin_of(group)
-        rank = ask_any(<Router>self._seconds[group], row, now_ns)
+        return self.choose_rank(row, self.groups.begin_of(group), now_ns)
+
+    cdef int32_t choose_rank(self, int32_t row, int32_t replica, int64_t now_ns) except -2 nogil:
+        cdef int32_t group = self.groups.group_of(replica)
+        cdef int32_t rank = ask_any(<Router>self._seconds[group], row, now_ns)
         return self.groups.begin_of(group) + rank if rank >= 0 else -1
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
@@ -112,10 +106,10 @@ cdef class TwoRouters(Router):
             self.first.closed(group, now_ns)
         return (<Router>self._seconds[group]).closed(rank, now_ns)
 
-    cdef inline bint _is_full(self, int32_t group) noexcept nogil:
+    cdef bint _is_full(self, int32_t group) noexcept nogil:
         return self._doors != NULL and self._doors[group] != NULL and not (<QueueLimits>self._doors[group]).admits()
 
-    cdef inline int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
+    cdef int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
         """Note that the account of a rank has changed; return its number in the group."""
         cdef int32_t rank = replica - self.groups.begin_of(group)
         self.groups.recount(replica)
