@@ -1,7 +1,10 @@
-"""Notes on the rate of KV transfers that no key gives."""
+"""Notes on KV transfers: a rate that no key gives, and decode replicas that are chosen before their requests count."""
 from simulator.assembly.site import Site
 from simulator.domain.kv_link import kv_link
 from simulator.domain.kv_transfer import KvTransfer
+
+# Routers that do not go by the load of replicas.
+BLIND = ("round_robin", "random", "weighted_random", "session", "consistent_hash", "manual")
 
 
 def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
@@ -21,3 +24,16 @@ def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
     return (f"kv_transfer: between nodes at {rate:,.0f} GB/s, {cards} x {each:g} of {whose} x efficiency "
             f"{transfer.efficiency:g}: ports differ among servers of one type, by a factor of two on Mooncake H800 "
             f"hosts; bandwidth_gb_per_s gives yours",)
+
+
+def order_notes(plan, policy: str, pool) -> tuple[str, ...]:
+    """Return a note on decode replicas that are chosen long before they have their requests.
+
+    plan : HandOverPlan. policy : router of decode legs. pool : config Pool.
+    """
+    if pool.role != "decode" or pool.replicas == 1 or policy in BLIND or not (
+            plan.decode_first and plan.order == "source"):
+        return ()
+    return (f'cluster.disaggregation: "{policy}" chooses a decode replica when a request arrives, and the replica '
+            'counts the request only when its prompt is computed: meanwhile many may get the same one; stage_order = '
+            '"prefill_first" chooses it then',)

@@ -13,7 +13,7 @@ from simulator.assembly.gateway import front_of
 from simulator.assembly.parts.base import Fault, Part
 from simulator.assembly.parts.disaggregation_conflicts import CONFLICTS, LEGS
 from simulator.assembly.site import Site
-from simulator.assembly.transfer_notes import rate_notes
+from simulator.assembly.transfer_notes import order_notes, rate_notes
 from simulator.config.experiment import LegRouting, Section
 from simulator.domain.kv_transfer import KvTransfer
 from simulator.errors import InputErrors, KeyFault, collect_faults
@@ -30,7 +30,9 @@ class Disaggregation(Section, kw_only=True):
         "replica computes all of it"))] = "always"
     stage_order: Annotated[Literal["decode_first", "prefill_first"], Meta(description=(
         "decode_first: the decode replica is chosen when a request arrives, before the decider is called; "
-        "prefill_first: it is chosen when the prompt has been computed"))] = "decode_first"
+        "prefill_first: it is chosen when the prompt has been computed. Protocols that send a request to its prefill "
+        "replica first count it at the decode replica once the prompt is computed; then a front end of several ranks "
+        "chooses its rank, too"))] = "decode_first"
     prefill: Annotated[LegRouting | None, Meta(description=(
         "router of prompts to prefill replicas, with its keys; absent: [cluster.routing], whose retry keys always "
         "apply"))] = None
@@ -98,7 +100,10 @@ class PrefillDecode(Part):
         """See Part."""
         if self.experiment.kv_transfer is not None:
             self.transfer = _plan(self.experiment, sites)
-            self.notes = {site.pool.name: rate_notes(self.experiment.kv_transfer, site) for site in sites}
+            legs = self.experiment.cluster.disaggregation
+            policy = ((legs and legs.decode) or self.experiment.cluster.routing).policy
+            self.notes = {site.pool.name: rate_notes(self.experiment.kv_transfer, site) + order_notes(
+                self.transfer, policy, site.pool) for site in sites}
 
     def plan(self, plan, sink):
         """See Part."""
