@@ -1,8 +1,7 @@
-"""README.md and the pages of docs/ do what they show, and the numbers in their words were printed."""
+"""README.md and the pages of docs/ do what they show."""
 import re
 
 import pytest
-import tomli
 
 from support.pages import ROOT, Block, Reader, blocks_of, matches, shown_in
 from support.sse_server import StandIn
@@ -12,12 +11,9 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [*(DOCS / name for name in ("index.md", "tutorial.md", "theory.md", "coming_from.md")),
          *sorted(DOCS.glob("howto/*.md"))]
-QUOTING = [*(page for page in PAGES if page.name not in ("theory.md", "coming_from.md")),      # those have formulas
-           DOCS / "guide/studies.md"]
 GUIDES = [README, *sorted(DOCS.glob("guide/*.md"))]        # whose blocks need nothing of each other
 GUIDE_BLOCKS = [block for page in GUIDES for block in blocks_of(page.read_text())
                 if block.language == "console" and shown_in(block.text)]
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w])")
 
 
 def told(differences):
@@ -67,23 +63,6 @@ def test_guides_show_answers_of_each_kind():
     commands = {word for block in GUIDE_BLOCKS for shown in shown_in(block.text) for word in shown.command.split()[3:4]}
 
     assert {"sweep", "fit", "capacity", "tune"} <= commands
-
-
-def numbers_in(text):
-    return {(float(found.replace(",", "")), len(found.partition(".")[2])) for found in NUMBER.findall(text)}
-
-
-@pytest.mark.parametrize("page", QUOTING, ids=lambda path: path.relative_to(DOCS).as_posix())
-def test_numbers_in_words_stand_in_a_block(page):
-    text = page.read_text()
-    least = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
-    blocks = [float(found.replace(",", "")) for block in blocks_of(text)
-              for found in re.findall(r"\d[\d,]*(?:\.\d+)?", block.text)]
-    words = re.sub(r"^```\w*\n.*?^```$|`[^`]+`|\]\([^)]*\)|^#[^\n]*$", "", text, flags=re.MULTILINE | re.DOTALL)
-
-    wrong = [number for number, digits in numbers_in(words.replace(f"Python {least}", ""))
-             if not any(round(printed, digits) == number for printed in blocks)]
-    assert not wrong
 
 
 def test_a_page_is_read_as_its_table_says(tmp_path):

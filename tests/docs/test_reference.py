@@ -16,7 +16,7 @@ SPEC.loader.exec_module(tool)
 # Experiments whose summaries have, together, parts of every kind.
 SHOWN = ("quickstart", "admission", "andes", "autoscaling", "costs", "deepseek_dp8", "draft_model", "encode_pool",
          "fairness", "agent_programs", "decisions", "hicache", "lora", "prefill_decode", "pools", "kv_retention",
-         "retry_storm", "several_gateways", "regions", "fallbacks")
+         "retry_storm", "several_gateways", "regions", "fallbacks", "streamed")
 
 
 @pytest.fixture(scope="module")

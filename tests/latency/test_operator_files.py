@@ -49,7 +49,7 @@ def test_a_folder_of_systems_is_searched_for_that_of_the_accelerator(tmp_path):
         find_tables(str(tmp_path), None, "h200-sxm-141gb", "vllm")
 
 
-def test_newer_versions_come_first_and_other_frameworks_lend_latent_attention_alone(tmp_path):
+def test_newer_versions_come_first_and_other_frameworks_lend_some_tables(tmp_path):
     folder = tmp_path / "data" / "b200_sxm"
     for place in ("gemm/vllm/0.9.0/gemm", "gemm/vllm/0.24.0/gemm", "gemm/sglang/1.0/gemm", "comm/nccl/2.29.2/nccl",
                   "mla/sglang/0.5.14/context_mla", "moe/sglang/0.5.14/moe"):
@@ -60,7 +60,7 @@ def test_newer_versions_come_first_and_other_frameworks_lend_latent_attention_al
     found = find_tables(str(tmp_path), "b200_sxm", "any", "vllm")
 
     assert [version_of(path) for path in found["gemm"]] == ["0.24.0", "0.9.0"]
-    assert sorted(found) == ["context_mla", "gemm", "nccl"]
+    assert sorted(found) == ["context_mla", "gemm", "nccl", "sglang_moe"]
 
 
 @pytest.mark.parametrize("framework", ["vllm", "sglang", "trtllm"])

@@ -72,7 +72,7 @@ class Runner:
         except Stopped:
             found, is_stopped = seen, True
         findings = Findings(EXHAUSTIVE, found, candidates.dropped, [], not is_stopped)
-        results = results_of(question, findings, trier.said)
+        results = results_of(question, findings, trier.said, None)
         write_all(question, findings, results, directory)
         return Ended(question, findings, results, trier.said, is_stopped)
 
