@@ -42,17 +42,18 @@ class AtLoad:
         InputErrors
             An objective or a bound is no number of summary.json.
         """
-        found = self.look(candidates, len(self._question.study.seeds), num_requests)
-        for each in found:
-            self._tell(each)
-        return found
+        return self._found(candidates, len(self._question.study.seeds), num_requests, self._tell)
 
-    def look(self, candidates: Iterable[Candidate], num_seeds: int,
-             num_requests: int | None = None) -> list[CandidateResult]:
-        """Return the results of candidates on the first seeds.
+    def look(self, candidates: Iterable[Candidate], num_seeds: int) -> list[CandidateResult]:
+        """Return the results of candidates on the first seeds, without progress.
 
         Runs that are known are not run again. Raises as `try_all` does.
         """
+        return self._found(candidates, num_seeds, None, None)
+
+    def _found(self, candidates: Iterable[Candidate], num_seeds: int, num_requests: int | None,
+               tell: Callable[[CandidateResult], None] | None) -> list[CandidateResult]:
+        """Return the results of candidates; `tell` gets each, also where some runs are not started."""
         candidates = list(candidates)
         seeds = self._question.study.seeds[:num_seeds]
         trials = [[self._laboratory.trial(candidate.assignment, seed, replication, num_requests)
@@ -65,6 +66,8 @@ class AtLoad:
         for candidate, own in zip(candidates, trials, strict=True):
             if all(trial.id in ended for trial in own):
                 found.append(self._judged(candidate, [ended[trial.id] for trial in own], num_requests))
+                if tell is not None:
+                    tell(found[-1])
         if len(found) < len(candidates):
             raise Stopped
         return found
