@@ -179,7 +179,7 @@ class BuildPython(build_py):
     @staticmethod
     def left_out(folder, names):
         """Return what stays out of the wheel: caches, and what a reader has put beside the experiments."""
-        own = {name for name in names if name in ("data", "reproduce") or name.endswith((".toml", ".md"))}
+        own = {name for name in names if name in ("data", "reproduce", "world") or name.endswith((".toml", ".md"))}
         return set(names) - own if Path(folder) == ROOT / "configs" else {"__pycache__"} & set(names)
 
 

@@ -41,7 +41,8 @@ def client_of(place: str, tell: Callable[[str], None] = lambda text: None) -> It
     with ExitStack() as opened:
         if place == "local":
             cluster = opened.enter_context(LocalCluster(
-                n_workers=available_cores(), threads_per_worker=1, dashboard_address=None, silence_logs=40))
+                n_workers=available_cores(), threads_per_worker=1, silence_logs=40,
+                dashboard_address=":0", scheduler_kwargs={"dashboard": False}))      # any port: 8787 may be taken
             client = Client(cluster)
         else:
             client = _connected(Client, place)

@@ -1,9 +1,12 @@
 """Trials at the workers of Dask: who dies takes nobody along, and threads of a worker do not disturb each other."""
+import warnings
+
 import pytest
 
 import simulator
 from simulator import cli
 from simulator.study.distributed import trials
+from simulator.study.distributed.dask_client import client_of
 from simulator.study.sweep.trial import DONE, KILLED
 from support.dask_cluster import cluster, wait_until
 from support.studies import EXPERIMENT, STUDY
@@ -81,3 +84,11 @@ def test_threads_of_a_worker_run_side_by_side(study):
                             silence_logs=50) as client:
         runs = simulator.sweep(study, overrides, client=client).runs
     assert runs.tobytes() == alone.runs.tobytes()
+
+
+@pytest.mark.ci
+def test_two_local_clusters_take_ports_of_their_own():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Port .* is already in use")
+        with client_of("local") as one, client_of("local") as other:
+            assert one.submit(len, "ab").result() == other.submit(len, "cd").result() == 2
