@@ -27,7 +27,7 @@ def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
 
 
 def order_notes(plan, policy: str, pool) -> tuple[str, ...]:
-    """Return a note on decode replicas that are chosen long before they have their requests.
+    """Return a note on decode replicas that are chosen before they have requests.
 
     plan : HandOverPlan. policy : router of decode legs. pool : config Pool.
     """

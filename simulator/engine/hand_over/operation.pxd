@@ -34,7 +34,7 @@ cdef struct End:                # a replica as an end of transfers
     void* scheduler             # its Scheduler, borrowed
     void* first                 # Gateway that sends it prefill legs, borrowed; NULL: none
     void* second                # Gateway for the decode legs of prompts that it computes, borrowed
-    void* ranks                 # TwoRouters of that gateway, borrowed; NULL: no replica there has several ranks
+    void* ranks                 # RankRouter of that gateway, borrowed; NULL: no replica there has several ranks
     int32_t pool
     int32_t block_size
 

@@ -26,7 +26,7 @@ from simulator.engine.hand_over.leases cimport Lease
 from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
-from simulator.routing.ranks.two_routers cimport TwoRouters
+from simulator.routing.ranks.base cimport RankRouter
 from simulator.scheduling.base cimport Scheduler
 
 from simulator.engine.hand_over.journeys import merged_journeys, with_prefill_times
@@ -92,7 +92,7 @@ cdef class HandOver(Operation):
         for i in range(first.view.num_replicas):
             replica = first.view.accounts[i].replica
             self._ends[replica].first, self._ends[replica].second = <void*>first, <void*>second
-            self._ends[replica].ranks = <void*>second.router if isinstance(second.router, TwoRouters) else NULL
+            self._ends[replica].ranks = <void*>second.router if isinstance(second.router, RankRouter) else NULL
 
     # ---- split requests
 
@@ -340,7 +340,7 @@ cdef class HandOver(Operation):
         cdef const End* end = &self._ends[self._transfers[row].prefill_replica]
         if place < 0 or not (<Gateway>end.second).view.accounts[place].is_routable:
             return (<Gateway>end.second).choose(row, now_ns)
-        return place if end.ranks == NULL else (<TwoRouters>end.ranks).choose_rank(row, place, now_ns)
+        return place if end.ranks == NULL else (<RankRouter>end.ranks).choose_rank(row, place, now_ns)
 
     cdef int32_t _decode_place(self, int32_t row, int64_t now_ns) except -2 nogil:
         """Return the decode replica, as numbered in the view; -1: none can take the request: it was turned away."""

@@ -1,13 +1,14 @@
 """Two routers in a row: one chooses a group of ranks, another one a rank of the group."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 cimport cython
 
 from simulator.routing.base cimport Router
+from simulator.routing.ranks.base cimport RankRouter
 from simulator.routing.ranks.views cimport Groups
 
 
 @cython.final
-cdef class TwoRouters(Router):
+cdef class TwoRouters(RankRouter):
     cdef readonly Groups groups
     cdef readonly Router first
     cdef readonly list seconds              # Router of each group
@@ -17,9 +18,6 @@ cdef class TwoRouters(Router):
     cdef list _limits                       # QueueLimits of each group, or None; None: no group has any
     cdef void** _doors                      # [group] `_limits`, borrowed; NULL: no group has any
     cdef int32_t _refused                   # row that the API server of its group refuses: it has no rank; -1: none
-
-    # Choose a rank of the group of `replica` anew, as its front end does when the request comes there; -1: none.
-    cdef int32_t choose_rank(self, int32_t row, int32_t replica, int64_t now_ns) except -2 nogil
 
     cdef bint _is_full(self, int32_t group) noexcept nogil
     cdef int32_t _note(self, int32_t group, int32_t replica) noexcept nogil

@@ -1,18 +1,17 @@
 """Two routers in a row: one chooses a group of ranks, another one a rank of the group."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
-from simulator.routing.base cimport Router
 from simulator.routing.door cimport ask_any
-from simulator.routing.ranks.views cimport Groups, Members
+from simulator.routing.ranks.views cimport Members
 from simulator.signals.queue_limits cimport QueueLimits
 
 from msgspec.structs import replace
 
 
 @cython.final
-cdef class TwoRouters(Router):
+cdef class TwoRouters(RankRouter):
     """Any router before routers over ranks.
 
     parameters : (sizes of the groups; class and parameters of the router over them; of routers over ranks of a group;

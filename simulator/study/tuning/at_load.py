@@ -53,7 +53,7 @@ class AtLoad:
 
     def _found(self, candidates: Iterable[Candidate], num_seeds: int, num_requests: int | None,
                tell: Callable[[CandidateResult], None] | None) -> list[CandidateResult]:
-        """Return the results of candidates; `tell` gets each, also where some runs are not started."""
+        """Return the results of candidates; a callback has had each, even if later runs are not started."""
         candidates = list(candidates)
         seeds = self._question.study.seeds[:num_seeds]
         trials = [[self._laboratory.trial(candidate.assignment, seed, replication, num_requests)
