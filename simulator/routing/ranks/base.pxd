@@ -1,4 +1,4 @@
-"""A router before replicas with several ranks, whose front ends choose the rank."""
+"""A router before replicas with several ranks: the front end of a replica chooses the rank."""
 from libc.stdint cimport int32_t, int64_t
 
 from simulator.routing.base cimport Router

@@ -1,10 +1,12 @@
 """Two routers in a row: one chooses a group of ranks, another one a rank of the group."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 cimport cython
 
+from simulator.routing.base cimport Router
 from simulator.routing.door cimport ask_any
-from simulator.routing.ranks.views cimport Members
+from simulator.routing.ranks.base cimport RankRouter
+from simulator.routing.ranks.views cimport Groups, Members
 from simulator.signals.queue_limits cimport QueueLimits
 
 from msgspec.structs import replace
@@ -18,6 +20,16 @@ cdef class TwoRouters(RankRouter):
         View for the latter, as old as the ranks' reports to them).
     context : RoutingContext; its view shows all ranks as the first router sees them.
     """
+
+    cdef readonly Groups groups
+    cdef readonly Router first
+    cdef readonly list seconds              # Router of each group
+    cdef list _members
+    cdef void** _seconds                    # [group] `seconds`, borrowed
+    cdef void** _views                      # [group] Members, borrowed
+    cdef list _limits                       # QueueLimits of each group, or None; None: no group has any
+    cdef void** _doors                      # [group] `_limits`, borrowed; NULL: no group has any
+    cdef int32_t _refused                   # row that the API server of its group refuses: it has no rank; -1: none
 
     def __init__(self, parameters, context):
         sizes, (first, first_parameters), (second, second_parameters), reports = parameters
@@ -105,10 +117,10 @@ cdef class TwoRouters(RankRouter):
             self.first.closed(group, now_ns)
         return (<Router>self._seconds[group]).closed(rank, now_ns)
 
-    cdef bint _is_full(self, int32_t group) noexcept nogil:
+    cdef inline bint _is_full(self, int32_t group) noexcept nogil:
         return self._doors != NULL and self._doors[group] != NULL and not (<QueueLimits>self._doors[group]).admits()
 
-    cdef int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
+    cdef inline int32_t _note(self, int32_t group, int32_t replica) noexcept nogil:
         """Note that the account of a rank has changed; return its number in the group."""
         cdef int32_t rank = replica - self.groups.begin_of(group)
         self.groups.recount(replica)
