@@ -1,4 +1,6 @@
 """Notes on KV transfers: a rate that no key gives, and decode replicas that are chosen before their requests count."""
+from collections import Counter
+
 from simulator.assembly.site import Site
 from simulator.domain.kv_link import kv_link
 from simulator.domain.kv_transfer import KvTransfer
@@ -26,14 +28,17 @@ def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
             f"hosts; bandwidth_gb_per_s gives yours",)
 
 
-def order_notes(plan, policy: str, pool) -> tuple[str, ...]:
-    """Return a note on decode replicas that are chosen before they have requests.
+def order_notes(plan, policy: str, pools) -> dict[str, tuple[str, ...]]:
+    """Return notes on decode replicas that are chosen before they have requests, by pool.
 
-    plan : HandOverPlan. policy : router of decode legs. pool : config Pool.
+    plan : HandOverPlan. policy : router of decode legs. pools : of the ClusterPlan.
     """
-    if pool.role != "decode" or pool.replicas == 1 or policy in BLIND or not (
-            plan.decode_first and plan.order == "source"):
-        return ()
-    return (f'cluster.disaggregation: "{policy}" chooses a decode replica when a request arrives, and the replica '
+    if policy in BLIND or not (plan.decode_first and plan.order == "source"):
+        return {}
+    decodes, choices = [pool for pool in pools if pool.role == "decode"], Counter()
+    for pool in decodes:
+        choices[pool.model] += pool.places // pool.ranks_per_choice
+    note = (f'cluster.disaggregation: "{policy}" chooses a decode replica when a request arrives, and the replica '
             'counts the request only when its prompt is computed: meanwhile many may get the same one; stage_order = '
-            '"prefill_first" chooses it then',)
+            '"prefill_first" chooses it then')
+    return {pool.name: (note,) for pool in decodes if choices[pool.model] > 1}

@@ -100,10 +100,7 @@ class PrefillDecode(Part):
         """See Part."""
         if self.experiment.kv_transfer is not None:
             self.transfer = _plan(self.experiment, sites)
-            legs = self.experiment.cluster.disaggregation
-            policy = ((legs and legs.decode) or self.experiment.cluster.routing).policy
-            self.notes = {site.pool.name: rate_notes(self.experiment.kv_transfer, site) + order_notes(
-                self.transfer, policy, site.pool) for site in sites}
+            self.notes = {site.pool.name: rate_notes(self.experiment.kv_transfer, site) for site in sites}
 
     def plan(self, plan, sink):
         """See Part."""
@@ -115,8 +112,10 @@ class PrefillDecode(Part):
         if self.experiment.kv_transfer.answer_hop_us is None and made.order == "source" and made.place == "asked":
             made = replace(made, hop_ns=max((pool.host.shift_ns for pool in plan.pools if pool.role == "prefill"),
                                             default=0))
+        legs = self.experiment.cluster.disaggregation
+        early = order_notes(made, ((legs and legs.decode) or self.experiment.cluster.routing).policy, plan.pools)
         return replace(plan, split=Split(made), pools=tuple(
-            replace(pool, notes=(*pool.notes, *self.notes[pool.name])) if self.notes.get(pool.name) else pool
+            replace(pool, notes=(*pool.notes, *self.notes.get(pool.name, ()), *early.get(pool.name, ())))
             for pool in plan.pools))
 
     def report(self, run, cluster) -> None:
