@@ -5,7 +5,8 @@ import simulator
 from support.every_key import read
 
 EXPERIMENT = {
-    "engine": {"num_gpu_blocks": 1000, "max_model_len": 4000, "async_scheduling": False}, "latency": {"backend": "linear"},
+    "engine": {"num_gpu_blocks": 1000, "max_model_len": 4000, "async_scheduling": False},
+    "latency": {"backend": "linear"},
     "kv_transfer": {"protocol": "nixl", "kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 40.0},
     "pools": [{"name": "p", "role": "prefill"}, {"name": "d", "role": "decode", "replicas": 4}],
     "workload": {"type": "synthetic", "num_requests": 400, "load": {"mode": "concurrency", "concurrency": 100},

@@ -5,6 +5,7 @@ memory from its draw until its pages are given back to the system, so a run hold
 has not ended to the last one drawn. Row numbers are those of a whole table.
 """
 import mmap
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -18,7 +19,8 @@ from simulator.workload.base import Workload
 
 CHUNK_ROWS = 1 << 15            # whole pages of any system, for rows of any size
 CAN_GIVE_BACK = hasattr(mmap.mmap, "madvise")
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)    # Python 3.13 names it; Linux, sys/mman.h
+_OF_LINUX = 0x4000 if sys.platform == "linux" else 0    # sys/mman.h of x86-64 and AArch64
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", _OF_LINUX)      # Python 3.13 names it
 _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)
 
 
