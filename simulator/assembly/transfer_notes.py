@@ -29,7 +29,7 @@ def rate_notes(transfer: KvTransfer, site: Site) -> tuple[str, ...]:
 
 
 def order_notes(plan, policy: str, pools) -> dict[str, tuple[str, ...]]:
-    """Return notes on decode replicas that are chosen before they have requests, by pool.
+    """Return notes on decode replicas that are chosen early, by pool.
 
     plan : HandOverPlan. policy : router of decode legs. pools : of the ClusterPlan.
     """
