@@ -3,6 +3,7 @@
 `python tools/reference_pages.py` writes all pages; a test fails while they differ from its output.
 """
 import argparse
+import functools
 import inspect
 import re
 import tomllib
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import simulator
-from simulator import cli, registry
+from simulator import cli, registry, testing
 from simulator.config import conflicts, describe
 from simulator.config.experiment import Experiment
 from simulator.config.fields import is_struct, table_of
@@ -42,7 +43,8 @@ TITLES = {                      # page -> its title and its first words
                  "once, within 5 s at the latest. Of studies besides: 1 a run failed; 3 no answer: nothing passes "
                  "(`capacity`), qualifies (`tune`) or fits (`fit`); 4 no answer of `capacity`: too few requests to "
                  "tell whether it passes (`thin`); 75 stopped, run it again."),
-    "api": ("Python", "The names of the package `simulator`: runs, predictions, studies and their results."),
+    "api": ("Python", "The names of the package `simulator`: runs, predictions, studies and their results; "
+            "contract tests of `simulator.testing`."),
     "results": ("Results", "`results.h5` has a table for each section below; a column that does not apply to a run is "
                 "absent. Times are instants on the simulated clock unless they say \"duration\"; -1: it never "
                 "happened. Then come the keys of `summary.json`."),
@@ -238,21 +240,39 @@ def _api() -> Iterator[str]:
                 if isinstance(each := typing.get_type_hints(function).get("return"), type)}
     things = {f"simulator.{name}": thing for name, thing in named.items()}
     things |= {name: thing for name, thing in returned.items() if thing not in named.values()}
+    things |= {f"simulator.testing.{name}": getattr(testing, name) for name in testing.__all__}
     for name, thing in things.items():
         yield f"## {code(name)}"
+        if isinstance(thing, int):
+            yield from _constant(name.removeprefix("simulator."))
+            continue
         yield from _described(name, thing)
-        for method, function in vars(thing).items() if inspect.isclass(thing) else ():
-            called = function.fget if isinstance(function, property) else function
-            if not method.startswith("_") and inspect.isfunction(called):
-                yield f"### {code(f'{thing.__name__}.{method}')}"
-                yield from _described(f"{thing.__name__}.{method}", called, isinstance(function, property))
+        for method, function in _members(thing).items() if inspect.isclass(thing) else ():
+            yield f"### {code(f'{thing.__name__}.{method}')}"
+            is_property = not inspect.isfunction(function)
+            called = getattr(function, "fget", None) or getattr(function, "func", function)
+            yield from _described(f"{thing.__name__}.{method}", called, is_property)
+
+
+def _constant(name: str) -> Iterator[str]:
+    """Yield the value of a constant of the package, and the comment above it."""
+    found = re.search(rf"((?:^#.*\n)+)^{name} = (.*)$", inspect.getsource(simulator), re.MULTILINE)
+    yield f"```python\n{name} = {found[2]}\n```"
+    yield text(re.sub(r"^# ", "", found[1], flags=re.MULTILINE).strip())
+
+
+def _members(thing: type) -> dict[str, object]:
+    """Return public methods and properties, those of base classes of this project first."""
+    return {name: member for base in reversed(thing.__mro__) if base.__module__.startswith("simulator.")
+            for name, member in vars(base).items() if not name.startswith("_")
+            and (inspect.isfunction(member) or isinstance(member, (property, functools.cached_property)))}
 
 
 def _described(name: str, thing, is_property: bool = False) -> Iterator[str]:
     """Yield signature, first words, and the sections of a docstring in NumPy's format."""
     if inspect.isfunction(thing) and not is_property:
         arguments = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
-        shown = ", ".join(f"{'*' * (each.kind - 1) if each.kind in (2, 4) else ''}{each.name}"
+        shown = ", ".join(f"{'*' * (each.kind // 2) if each.kind in (2, 4) else ''}{each.name}"
                           + (f"={each.default!r}" if each.default is not each.empty else "") for each in arguments)
         yield f"```python\n{name}({shown})\n```"
     words = inspect.cleandoc(thing.__doc__ or "")
@@ -260,8 +280,12 @@ def _described(name: str, thing, is_property: bool = False) -> Iterator[str]:
     yield from about(first)
     for title, content in zip(sections[::2], sections[1::2], strict=True):
         yield f"**{title}**"
-        items = re.split(r"\n(?=\S)", content.strip())
-        yield "\n".join(f"- {_item(each)}" for each in items)
+        yield _items(content.strip())
+
+
+def _items(words: str) -> str:
+    """Return the items of a docstring's section as a list; further lines of an item are indented."""
+    return "\n".join(f"- {_item(each)}" for each in re.split(r"\n(?=\S)", words))
 
 
 def _item(words: str) -> str:
@@ -278,6 +302,8 @@ def about(docstring: str | None) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", words):
         if paragraph.startswith("    "):
             yield f"```text\n{inspect.cleandoc(paragraph)}\n```"
+        elif re.match(r"\w+(, \w+)* : ", paragraph):
+            yield _items(paragraph)
         elif paragraph:
             yield "\n".join(map(text, paragraph.splitlines()))
 

@@ -45,6 +45,8 @@ class Tables(NamedTuple):
 class Studied(Tables):
     """The tables of a study, and the remarks of its runs.
 
+    runs : structured array, like /runs of table.h5.
+    points : structured array, like /points of table.h5.
     said : as in summary.json, `telling.said`: diagnosis and accuracy.
     """
 
@@ -57,7 +59,8 @@ def sweep(file: str | os.PathLike, overrides: Any = None, *, out: str | os.PathL
 
     Parameters
     ----------
-    file : study file. overrides : values above the file's, as in `simulator.run`.
+    file : study file.
+    overrides : values above the file's, as in `simulator.run`.
     out : directory of the study, with the results of earlier runs; None: nothing is written.
     jobs : processes side by side; more than 1 takes `if __name__ == "__main__":` around the call.
     client : a distributed.Client, of dask-jobqueue for instance: its workers run the points instead.

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import simulator
+import simulator.testing
 from simulator import cli, registry
 from simulator.results.summary_keys import DISTRIBUTION, STATISTICS, all_keys, described
 from support.pages import ROOT
@@ -53,6 +54,19 @@ def test_every_command_and_option_is_named(pages):
                    and f"`{', '.join(action.option_strings)}" not in section]
         assert section
         assert not missing, name
+
+
+def test_the_page_of_python_has_every_public_name(pages):
+    page = pages["api.md"]
+    names = [f"simulator.{name}" for name in simulator.__all__ if name != "__version__"]
+    names += [f"simulator.testing.{name}" for name in simulator.testing.__all__]
+
+    sections = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
+    assert [name for name in sections if name.startswith("simulator.")] == names
+    members = [name for name in vars(simulator.Result) if not name.startswith("_")]
+    assert re.findall(r"^### `Result\.(.+)`$", page, re.MULTILINE) == members
+    assert f"API_VERSION = {simulator.API_VERSION}\n" in page
+    assert "### `Studied.to_pandas`" in page            # of its base class
 
 
 def test_a_key_stands_with_unit_default_and_what_it_allows(pages):
