@@ -15,6 +15,9 @@ GUIDES = [README, *sorted(DOCS.glob("guide/*.md"))]        # whose blocks need n
 GUIDE_BLOCKS = [block for page in GUIDES for block in blocks_of(page.read_text())
                 if block.language == "console" and shown_in(block.text)]
 
+QUOTING = [page for page in [*PAGES, *GUIDES] if any(shown_in(block.text) for block in blocks_of(page.read_text()))]
+VERSIONS = {"0.10", "0.32", "0.33", "3.11"}                # of vLLM and Python, which pages name without an output
+
 
 def told(differences):
     """Return differences as people read them."""
@@ -57,6 +60,17 @@ def test_guides_do_what_they_show(block, reader, tmp_path):
         bring(tmp_path, SERVER + "base_us = 1\nper_sequence_us = 0\nper_prefill_token_us = 0\n")
         write_study(tmp_path / "calibrate.toml")
     assert not told(reader.differences(f"```console\n{block.text}```\n"))
+
+
+@pytest.mark.parametrize("page", QUOTING, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_prose_quotes_what_blocks_show(page):
+    """A figure with two decimals beside blocks whose output is compared is a number of a block."""
+    content = page.read_text()
+    shown = [block.text for block in blocks_of(content)]
+    prose = re.sub(r"^```.*?^```$|^\|.*?$|`[^`\n]*`", "", content, flags=re.MULTILINE | re.DOTALL)
+    figures = set(re.findall(r"(?<![\w.])\d[\d,]*\.\d{2,3}(?![\w.])", prose))
+
+    assert figures <= set(re.findall(r"[\d,]*\d\.\d+", " ".join(shown))) | VERSIONS
 
 
 def test_guides_show_answers_of_each_kind():
