@@ -5,14 +5,16 @@ writes configs/reproduce/results.json and docs/howto/reproductions.md. `--small`
 tests/docs/test_reproductions.py runs, and writes their results alone.
 
 Keys of published.toml: `title`, `source` (paper, section, table or figure), `url`, `ours` (differences of the
-experiment), `small` (overrides of each run in the tests), `[NAME.runs.RUN]` and `[[NAME.numbers]]`. A run has `file`,
+experiment), `small` (overrides of each run in the tests), `seeds` (a number is the mean over them; the tests run the
+first), `[NAME.runs.RUN]` and `[[NAME.numbers]]`. A run has `file`,
 an experiment or a study of this folder, or `command`, words of a command line that prints JSON or writes it to
 `JSON_FILE`; `set`, overrides; `prefill`, lists of number, tokens and cached tokens, and `decode`, lists of number and
 context: the run is one iteration of that batch; `quality`, the pace of readers, `expected_ttft_s` and `tokens_per_s`:
 the result is their mean quality of experience, or, with `least`, `from` and `to`, the largest rate of arrival with as
 much. Paths of both begin in the repository, or with `SHARED`, the folder of
 recorded runs and traces. A number has `what`, `published`, `unit`, `tolerance` (relative), `formula`, arithmetic over
-slots {RUN path}, and `reason`, if the figure does not come out.
+slots {RUN path}, and `reason`, if the figure does not come out. `unknown` names a fact that the source lacks, and
+`bounds`, formulas, what ours is at its ends; without `bounds` the fact is the draw, and the seeds are its range.
 """
 import argparse
 import ast
@@ -53,9 +55,10 @@ Headline figures of serving systems beside the same quantity in this simulator. 
 whole and writes this page:
 """
 FOREWORD_2 = """\
-A figure comes out if it is within the tolerance of its row. For others the likely reason is below the table. Prices of
-operators were fitted to kernels and engines of 2025, so that ratios of systems come out more often than times of 2022
-to 2024.
+A figure comes out if it is within the tolerance of its row. Where the source lacks a fact of the experiment, the range
+of ours over what that fact can be is in brackets, and a published number inside it is "in range". The fact, or the
+reason of a distance, is below the table. Prices of operators were fitted to kernels and engines of 2025, so that ratios
+of systems come out more often than times of 2022 to 2024.
 """
 ABSENT = (
     "Vidur's own fidelity: its authors measured an engine of theirs, with host times that its repository lacks. Its "
@@ -201,10 +204,24 @@ def _value(node: ast.expr) -> float:
 
 
 def measured(figure: Mapping, is_small: bool) -> dict[str, float]:
-    """Run a figure; return its numbers by their words, to six digits."""
+    """Run a figure; return its numbers by their words, to six digits, and the ends of ranges by `end_of`."""
+    seeds = figure.get("seeds", [None])[:1 if is_small else None]
     with contextlib.chdir(HOME):
-        results = {name: result_of(run, overrides_of(figure, run, is_small)) for name, run in figure["runs"].items()}
-    return {number["what"]: float(f"{value_of(number['formula'], results):.6g}") for number in figure["numbers"]}
+        found = [{name: result_of(run, overrides_of(figure, run, is_small) | ({} if seed is None else {"seed": seed}))
+                  for name, run in figure["runs"].items()} for seed in seeds]
+    ours = {}
+    for number in figure["numbers"]:
+        what, values = number["what"], [value_of(number["formula"], results) for results in found]
+        ours[what] = sum(values) / len(values)
+        if "unknown" in number:
+            values += [value_of(bound, results) for bound in number.get("bounds", ()) for results in found]
+            ours |= {end_of(what, "least"): min(values), end_of(what, "most"): max(values)}
+    return {what: float(f"{value:.6g}") for what, value in ours.items()}
+
+
+def end_of(what: str, end: str) -> str:
+    """Return the name of an end, "least" or "most", of the range of a number."""
+    return f"{what}, {end}"
 
 
 def needs_shared(figure: Mapping) -> bool:
@@ -215,6 +232,16 @@ def needs_shared(figure: Mapping) -> bool:
 def comes_out(number: Mapping, ours: float) -> bool:
     """Return whether ours is within the tolerance."""
     return abs(ours / number["published"] - 1) <= number["tolerance"]
+
+
+def verdict(number: Mapping, ours: Mapping[str, float]) -> str:
+    """Return whether a number comes out: "yes", "in range" or "no"."""
+    what = number["what"]
+    if comes_out(number, ours[what]):
+        return "yes"
+    is_inside = "unknown" in number and (
+        ours[end_of(what, "least")] <= number["published"] <= ours[end_of(what, "most")])
+    return "in range" if is_inside else "no"
 
 
 def shown(value: float, published: float) -> str:
@@ -228,9 +255,10 @@ def rows_of(figure: Mapping, ours: Mapping[str, float]) -> Iterator[str]:
         value, unit = ours[number["what"]], number.get("unit", "")
         unit = unit and f" {unit}"
         published, tolerance = number["published"], 100 * number["tolerance"]
-        yield (f"| {number['what']} | {shown(published, published)}{unit} | {shown(value, published)}{unit} | "
-               f"{100 * (value / published - 1):+.0f} % | {tolerance:g} % | "
-               f"{'yes' if comes_out(number, value) else 'no'} |")
+        ends = [shown(ours[end_of(number["what"], end)], published) for end in ("least", "most") if "unknown" in number]
+        span = f" ({' to '.join(ends)})" if ends else ""
+        yield (f"| {number['what']} | {shown(published, published)}{unit} | {shown(value, published)}{unit}{span} | "
+               f"{100 * (value / published - 1):+.0f} % | {tolerance:g} % | {verdict(number, ours)} |")
 
 
 def section_of(name: str, figure: Mapping, ours: Mapping[str, float]) -> str:
@@ -241,9 +269,15 @@ def section_of(name: str, figure: Mapping, ours: Mapping[str, float]) -> str:
     text = [f"## {figure['title']}", "", wrapped(about), "",
             "| quantity | published | ours | distance | tolerance | comes out |", "|---|---|---|---|---|---|",
             *rows_of(figure, ours)]
-    reasons = [wrapped(f"- {number['what']}: {number['reason']}", "  ") for number in figure["numbers"]
-               if not comes_out(number, ours[number["what"]])]
+    reasons = [wrapped(f"- {number['what']}: {why(number)}", "  ") for number in figure["numbers"]
+               if "unknown" in number or not comes_out(number, ours[number["what"]])]
     return "\n".join([*text, "", *reasons] if reasons else text)
+
+
+def why(number: Mapping) -> str:
+    """Return the fact that the source lacks, and the reason."""
+    return " ".join([*([f"not given: {number['unknown']}."] if "unknown" in number else []),
+                     *([number["reason"]] if "reason" in number else [])])
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -254,14 +288,14 @@ def wrapped(text: str, indent: str = "") -> str:
 
 def page(found: Mapping[str, Mapping], results: Mapping[str, Mapping]) -> str:
     """Return docs/howto/reproductions.md."""
-    pairs = [(number, results[name]["whole"][number["what"]])
-             for name, figure in found.items() for number in figure["numbers"]]
-    out = sum(comes_out(*pair) for pair in pairs)
+    verdicts = [verdict(number, results[name]["whole"]) for name, figure in found.items()
+                for number in figure["numbers"]]
     sections = [section_of(name, figure, results[name]["whole"]) for name, figure in found.items()]
     absent = "\n".join(wrapped(f"- {text}", "  ") for text in ABSENT)
     return "\n\n".join(["# Published figures, reproduced", wrapped(FOREWORD),
                         "```console\npython tools/reproduce.py\n```", wrapped(FOREWORD_2),
-                        f"{out} of {len(pairs)} numbers of {len(found)} figures come out.", *sections,
+                        f"{verdicts.count('yes')} of {len(verdicts)} numbers of {len(found)} figures come out; "
+                        f"{verdicts.count('in range')} more are in range.", *sections,
                         "## Not reproduced", absent]) + "\n"
 
 

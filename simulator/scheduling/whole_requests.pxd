@@ -13,6 +13,7 @@ cdef enum Reservation:          # in the order of RESERVATIONS
 
 cdef class WholeRequests(VidurScheduler):
     cdef Reservation _reservation
+    cdef bint _is_buddy                 # room is a power of two of tokens
     cdef int64_t _max_new_tokens        # most tokens that requests admitted to a batch compute in it
 
     # The text that a request gets blocks for at admission, in tokens.

@@ -29,11 +29,22 @@ class WholeRequestsParameters(VidurParameters, frozen=True, kw_only=True, forbid
         "text that blocks are reserved for: the longest, as in Vidur; by the client's max_tokens; or by the output "
         "that output_knowledge predicts: a request that outgrows it takes blocks one by one, and if none is free the "
         "last admitted restarts"))] = "max_model_len"
+    allocator: Annotated[Literal["blocks", "buddy"], Meta(description=(
+        "what gives the room for that text. blocks: as many as hold it; buddy: room for a power of two of tokens, as in "
+        "Orca for the paper on PagedAttention"))] = "blocks"
 
     @property
     def reads_expected_tokens(self):
         """Return whether predictions of output lengths matter."""
         return self.reservation == "expected_tokens"
+
+
+cdef inline int64_t power_of_two(int64_t tokens) noexcept nogil:
+    """Return the least power of two that is not below `tokens`."""
+    cdef int64_t size = 1
+    while size < tokens:
+        size *= 2
+    return size
 
 
 cdef class WholeRequests(VidurScheduler):
@@ -47,6 +58,7 @@ cdef class WholeRequests(VidurScheduler):
     def __init__(self, parameters, context):
         cdef int64_t most = parameters.batch_size_cap
         self._reservation = <Reservation><int>RESERVATIONS.index(parameters.reservation)
+        self._is_buddy = parameters.allocator == "buddy"
         if self._reservation == MAX_MODEL_LEN:      # Vidur divides the memory by stages, then by longest texts
             most = min(most, context.kv.num_blocks // blocks_for(
                 context.max_model_len, context.kv.block_size) // context.num_stages)
@@ -69,6 +81,9 @@ cdef class WholeRequests(VidurScheduler):
     def faults(parameters, engine):
         """See Scheduler."""
         length, blocks, size = engine.max_model_len, engine.num_gpu_blocks, engine.block_size
+        if parameters.reservation == "max_model_len" and parameters.allocator == "buddy":
+            return [("allocator", '"buddy" rounds texts of different lengths; with reservation = "max_model_len" all '
+                                  'have one: expected reservation = "max_tokens" or "expected_tokens", or "blocks"')]
         if parameters.reservation != "max_model_len" or length is None or blocks is None or length <= blocks * size:
             return ()
         return [("reservation", f'"max_model_len" = {length} tokens is more than {blocks} blocks of {size} hold: '
@@ -88,7 +103,8 @@ cdef class WholeRequests(VidurScheduler):
             return self._max_model_len
         if self._reservation == EXPECTED_TOKENS and self._demands[row].expected_tokens >= 0:
             tokens = min(tokens, <int64_t>self._demands[row].expected_tokens)
-        return min(self._requests[row].prompt_tokens + tokens, self._max_model_len)
+        tokens = min(self._requests[row].prompt_tokens + tokens, self._max_model_len)
+        return power_of_two(tokens) if self._is_buddy else tokens
 
     cdef int8_t refusal(self, int32_t row) noexcept nogil:
         if blocks_for(self.reserved_text(row), self.kv.block_size) > self.kv.num_blocks:

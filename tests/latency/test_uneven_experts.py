@@ -16,6 +16,7 @@ from simulator.experts.timeline import Arrangement, ExpertTimeline
 from simulator.latency.aicb.model import Aicb
 from simulator.latency.blis.trained_physics import TrainedPhysics
 from simulator.latency.operators.model import Operators
+from simulator.latency.roofline.laws import efficiency
 from simulator.latency.roofline.model import Roofline
 from support.experts import is_split, overlapped_ns
 from support.operator_profiles import moe_rows, nccl_rows, write_table, write_tables
@@ -109,6 +110,21 @@ def test_hot_experts_are_few_so_that_less_is_read(loads):
     found = in_ns(roofline(site).breakdown(decode=[10] * 8))
 
     assert found["imbalance"] < 0
+
+
+def test_experts_behind_an_exchange_move_the_tokens_that_reach_their_rank():
+    # 6,400 tokens of 7,168 elements of 2 bytes, read and summed; with 8 experts a token, 1 - (63/64)^8 come to a rank.
+    site = Deployment(
+        model=load_model("deepseek-v3"), accelerator=load_accelerator("h800-sxm-80gb"), node=load_node("hgx-h800"),
+        parallelism=Parallelism(data_parallel=64, expert_parallel=64), experts=Experts())
+    law = efficiency().generations["hopper"].experts["fp8"]
+    gathered, exchanged = (
+        in_ns(Roofline(Roofline.Parameters(), site, experts=pricing(site, backend)).breakdown(decode=[100] * 6400))
+        for backend in ("allgather_reducescatter", "deepep_low_latency"))
+
+    moved = 2 * 2 * 6400 * 7168 * (63 / 64) ** 8
+    assert gathered["experts"] - exchanged["experts"] == pytest.approx(58 * law.activation_passes * moved / 3350)
+    assert exchanged["imbalance"] == pytest.approx(gathered["imbalance"])
 
 
 def test_gathered_tokens_take_their_bytes_by_the_link():

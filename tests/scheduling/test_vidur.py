@@ -94,6 +94,22 @@ def test_orca_takes_blocks_for_what_clients_allow():
     assert batches == [{0: 4, 1: 4, 2: 4}, {0: 1, 1: 1}, {1: 1}]
 
 
+def test_a_buddy_allocator_gives_room_for_a_power_of_two():
+    # 4 + 5 tokens are 3 blocks of 4; a buddy of 16 is 4: three texts in 11 blocks, or two.
+    for allocator, first in (("blocks", {0: 4, 1: 4, 2: 4}), ("buddy", {0: 4, 1: 4})):
+        _, batches = play("orca", plain_workload([0, 0, 0], [4, 4, 4], [5, 5, 5]), num_blocks=11, max_model_len=40,
+                          reservation="max_tokens", allocator=allocator)
+
+        assert batches[0] == first
+
+
+def test_a_text_of_a_power_of_two_takes_no_more_of_a_buddy_allocator():
+    _, batches = play("orca", plain_workload([0, 0], [4, 4], [4, 4]), num_blocks=4, max_model_len=40,
+                      reservation="max_tokens", allocator="buddy")
+
+    assert batches[0] == {0: 4, 1: 4}
+
+
 def outgrown():
     workload = plain_workload([0, 0], [4, 4], [6, 6])
     workload.demands["expected_tokens"] = 1

@@ -511,6 +511,7 @@ TALK = {
         "workload__sessions__reasoning_tokens": {"distribution": "constant", "tokens": 9}}),
     "sessions.think_time_s": acts(0.0, 0.1, **TALKS),
     "sessions.think_time_s.distribution": refuses("no such", "no time distribution", **TALKS),
+    "sessions.think_time_from": acts("end", "arrival", **TALKS | {"workload__sessions__think_time_s": 0.1}),
     "sessions.prefix_groups": acts(1, 4, **TALKS | PREFIXED),
     "sessions.prefix_tokens": acts(32, 64, **TALKS | PREFIXED),
     "sessions.accumulate": acts(True, False, **TALKS),

@@ -18,10 +18,13 @@ VIDUR = {
         "batch_size_cap": acts(1, 4, **PLAIN), "watermark_blocks_fraction": acts(0.0, 0.4, **FEW),
         "max_tokens_in_batch": acts(200, 4096, **PLAIN)}),
     **of("scheduler:orca", {
+        "allocator": acts("blocks", "buddy", **WHOLE, engine__reservation="max_tokens"),
         "batch_size_cap": acts(1, 4, **WHOLE), "reservation": acts("max_model_len", "max_tokens", **WHOLE)}),
     **of("scheduler:faster_transformer", {
+        "allocator": acts("blocks", "buddy", **WHOLE, engine__reservation="max_tokens"),
         "batch_size_cap": acts(1, 4, **WHOLE), "reservation": acts("max_model_len", "max_tokens", **WHOLE)}),
     **of("scheduler:split_wise", {
+        "allocator": acts("blocks", "buddy", **SPLIT, engine__reservation="max_tokens"),
         "batch_size_cap": acts(1, 4, **SPLIT), "reservation": acts("max_model_len", "max_tokens", **SPLIT),
         "max_tokens_in_batch": acts(100, 4096, **SPLIT, engine__reservation="max_tokens")}),
     **of("scheduler:lightllm", {

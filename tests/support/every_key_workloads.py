@@ -75,7 +75,8 @@ def of_lengths(name, **keys):
         "system_prompts.share": acts(0.1, 1.0, **shared()), "system_prompts.num_tokens": acts(32, 64, **shared()),
         "system_prompts.num_prompts": acts(1, 20, **shared()),
         "system_prompts.popularity": acts("uniform", "zipf", **shared(**many, exponent=3.0)),
-        "system_prompts.exponent": acts(0.5, 5.0, **shared(**many, popularity="zipf"))})
+        "system_prompts.exponent": acts(0.5, 5.0, **shared(**many, popularity="zipf")),
+        "system_prompts.num_questions": acts(1, 2, **shared(num_prompts=3))})
 
 
 def of_vllm_bench(name, **keys):
@@ -130,7 +131,8 @@ PRESETS = {
         "system_prompts.share": acts(0.1, 1.0, **SYSTEM), "system_prompts.num_tokens": acts(32, 64, **SYSTEM),
         "system_prompts.num_prompts": acts(1, 20, **SYSTEM),
         "system_prompts.popularity": acts("uniform", "zipf", **drawn(system_prompts=MANY | {"exponent": 3.0})),
-        "system_prompts.exponent": acts(0.5, 5.0, **drawn(system_prompts=MANY | {"popularity": "zipf"}))}),
+        "system_prompts.exponent": acts(0.5, 5.0, **drawn(system_prompts=MANY | {"popularity": "zipf"})),
+        "system_prompts.num_questions": acts(1, 2, **drawn(system_prompts={"num_tokens": 64, "num_prompts": 3}))}),
     **of("preset:vllm_random", {
         "input_len": acts(40, 80, **preset(**RANDOM)), "output_len": acts(5, 10, **preset(**RANDOM)),
         "input_range_ratio": acts(0.0, 0.5, **preset(**RANDOM)),

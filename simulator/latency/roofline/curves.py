@@ -15,6 +15,8 @@ from simulator.domain.dtypes import DTYPE_BITS
 from simulator.domain.efficiency import KERNEL_LATENCY_US
 from simulator.domain.layers.base import Product
 from simulator.domain.rank_weights import dense_parts, head_product, layer_kinds
+from simulator.experts.pricing import ExpertPricing
+from simulator.experts.traffic import GATHER, distinct
 from simulator.latency.roofline.costs import (
     AttentionCosts,
     PlacedPass,
@@ -75,10 +77,11 @@ class Pricer:
         peak = deployment.accelerator.flops_per_s(multiplied) * 1e-9
         return self.law("products", stored, multiplied).ns(peak, self._bandwidth, rows, product.n, product.k, width)
 
-    def experts(self, tokens: np.ndarray, imbalance, needed: np.ndarray) -> np.ndarray:
+    def experts(self, tokens: np.ndarray, imbalance, needed: np.ndarray, are_gathered: bool = True) -> np.ndarray:
         """Return the ns of the routed experts of one layer on a rank.
 
-        imbalance : work of the busiest rank, times the mean. needed : experts of a rank.
+        imbalance : work of the busiest rank, times the mean. needed : experts of a rank. are_gathered : a rank has the
+        tokens of all ranks; False: those that chose an expert of it.
         """
         deployment, ways = self._deployment, self._deployment.parallelism
         moe, multiplied = deployment.model.moe, deployment.expert_product_dtype
@@ -86,9 +89,10 @@ class Pricer:
         rows = tokens * (moe.computed_per_token / ways.expert_parallel) * imbalance
         width = moe.intermediate_size * ways.expert_parallel / ways.expert_ranks
         hidden = moe.expert_width(deployment.model.hidden_size)
+        present = 1.0 if are_gathered else distinct(ways.expert_parallel, moe.experts_per_token) / ways.expert_parallel
         return self.law("experts", deployment.expert_dtype, multiplied).ns(
             peak, self._bandwidth, rows, needed, moe.expert.num_matrices * hidden * width,
-            deployment.expert_bytes, moved_between(tokens, rows, hidden, moe.expert.num_matrices * width))
+            deployment.expert_bytes, moved_between(tokens * present, rows, hidden, moe.expert.num_matrices * width))
 
     def kind_law(self, part) -> KindLaw:
         """Return the law of a mixer that has none in Generation; it may be empty."""
@@ -191,13 +195,14 @@ class Pricer:
 
 
 def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generation: Generation,
-              load=None) -> RooflineCosts:
+              experts: ExpertPricing | None = None) -> RooflineCosts:
     """Return the coefficients by laws, given the coefficients by shares of peak.
 
-    load : ExpertLoad of unevenly loaded experts; None: they are evenly loaded.
+    experts : None: evenly loaded, and their tokens gathered.
     """
     pricer, model, copies = Pricer(deployment, generation, rate), deployment.model, deployment.parallelism.token_ranks
-    tables = _even_tables(deployment, generation)
+    are_gathered = experts is None or copies == 1 or experts.all2all_backend == GATHER
+    tables = _even_tables(deployment, generation, are_gathered)
     between = BETWEEN_FRAC * deployment.accelerator.memory_bandwidth_bytes_per_s * 1e-9
     passes, known = passes_of(deployment), iter(costs.other_attention)
     firsts = {False: costs.full_attention, True: costs.window_attention}
@@ -213,7 +218,8 @@ def with_laws(costs: RooflineCosts, deployment: Deployment, rate: Rates, generat
                            if part.error_key not in LAWS and pricer.kind_law(part) == NONE) * rate.attention_ns),
         activation_token_ns=between_bytes_per_token(deployment, counts_experts=False) / between / copies,
         dense_ns=tables.dense_ns, head_ns=tables.head_ns, even_experts_ns=tables.experts_ns,
-        experts_ns=tables.experts_ns if load is None else _table(_experts(pricer, deployment, ROWS, load)),
+        experts_ns=(tables.experts_ns if experts is None
+                    else _table(_experts(pricer, deployment, ROWS, experts.load, are_gathered))),
         state_sequence_ns=state_sequence_ns, state_token_ns=state_token_ns,
         full_attention=full, window_attention=window,
         other_attention=others if beside == AttentionCosts(joins_decodes=True) else (*others, beside))
@@ -227,20 +233,20 @@ class _Tables(NamedTuple):
     head_ns: np.ndarray
 
 
-_known: tuple[tuple[tuple[Deployment, Generation], _Tables], ...] = ()     # compared one by one: keys have no hash
+_known: tuple[tuple[tuple[Deployment, Generation, bool], _Tables], ...] = ()   # compared one by one: no key has a hash
 
 
-def _even_tables(deployment: Deployment, generation: Generation) -> _Tables:
+def _even_tables(deployment: Deployment, generation: Generation, are_gathered: bool) -> _Tables:
     """Return the tables of a deployment; the last few are cached, since the runs of a study mostly share them."""
     global _known
-    asked = deployment, generation
+    asked = deployment, generation, are_gathered
     for known, tables in _known:
         if known == asked:
             return tables
     pricer, model, ways = Pricer(deployment, generation), deployment.model, deployment.parallelism
     rows = ROWS / ways.token_ranks
     tables = _Tables(_table(_dense(pricer, model, deployment, rows)),
-                     _table(_experts(pricer, deployment, ROWS, None)),
+                     _table(_experts(pricer, deployment, ROWS, None, are_gathered)),
                      _table(pricer.product(head_product(model, ways.tensor_parallel), rows)))
     _known = ((asked, tables), *_known[:MOST_KEPT - 1])
     return tables
@@ -260,14 +266,14 @@ def _dense(pricer: Pricer, model, deployment: Deployment, rows: np.ndarray) -> n
     return total
 
 
-def _experts(pricer: Pricer, deployment: Deployment, tokens: np.ndarray, load) -> np.ndarray:
+def _experts(pricer: Pricer, deployment: Deployment, tokens: np.ndarray, load, are_gathered: bool) -> np.ndarray:
     if deployment.model.moe is None:
         return np.zeros(len(tokens))
     needed, imbalance = distinct_experts(deployment) / deployment.parallelism.expert_parallel, 1.0
     if load is not None:
         needed, imbalance = load.activated, load.imbalance[:len(tokens)]
     needed = needed[np.minimum(tokens, len(needed) - 1).astype(int)]
-    return deployment.model.num_moe_layers * pricer.experts(tokens, imbalance, needed)
+    return deployment.model.num_moe_layers * pricer.experts(tokens, imbalance, needed, are_gathered)
 
 
 def _table(ns: np.ndarray) -> np.ndarray:

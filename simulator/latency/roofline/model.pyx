@@ -231,7 +231,7 @@ cdef class Roofline(LatencyModel):
         if experts is not None:
             self._take_experts(experts, expert_costs(deployment, rate, experts, collective))
         if generation is not None:
-            self.costs = with_laws(self.costs, deployment, rate, generation, experts.load if experts else None)
+            self.costs = with_laws(self.costs, deployment, rate, generation, experts)
         if factors is not None:
             self.costs = varied_costs(self.costs, factors)
         if generation is not None:

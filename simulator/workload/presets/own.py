@@ -2,6 +2,7 @@
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator import registry
@@ -12,15 +13,28 @@ from simulator.workload.limits import MAX_TOKENS
 from simulator.workload.presets.base import Drawn, Preset, PresetParameters
 from simulator.workload.presets.prefixes import with_prefixes
 
+MOST_PROMPTS = 2**24
+
 
 class SystemPrompts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Prompts that requests have in common, before the tokens of `prompt_tokens`."""
 
     share: Annotated[float, Meta(ge=0, le=1, description="part of the requests that begin with a system prompt")] = 1.0
     num_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS, description="length of a system prompt")]
-    num_prompts: Annotated[int, Meta(ge=1, le=2**24, description="number of different ones")] = 1
+    num_prompts: Annotated[int, Meta(ge=1, le=MOST_PROMPTS, description="number of different ones")] = 1
     popularity: Annotated[Literal["uniform", "zipf"], Meta(description="how requests choose one")] = "uniform"
     exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: the k-th has weight 1 / k**exponent")] = 1.0
+    num_questions: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(description=(
+        "different questions behind each; all prompts then come in one random order, again and again, as inference-perf "
+        "sends them; absent: each request has a question of its own"))] = None
+
+    def __post_init__(self):
+        if self.num_questions is not None and (self.share < 1.0 or self.popularity != "uniform"):
+            raise ValueError('num_questions: each prompt comes as often as any other: expected share = 1.0 and '
+                             'popularity = "uniform"')
+        if self.num_prompts * (self.num_questions or 1) > MOST_PROMPTS:
+            raise ValueError(f"num_questions: {self.num_prompts * self.num_questions} prompts, at most {MOST_PROMPTS} "
+                             "are possible")
 
 
 class OwnParameters(PresetParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +72,10 @@ class Own(Preset):
         output_tokens = self._output_tokens.draw(streams.generator("output_lengths"), count)
         if self._system_prompts is None:
             return Drawn(prompt_tokens, output_tokens)
-        return self._after_system_prompts(streams.generator("system_prompts"), prompt_tokens, output_tokens)
+        generator = streams.generator("system_prompts")
+        if self._system_prompts.num_questions is not None:
+            return self._again_and_again(generator, prompt_tokens, output_tokens)
+        return self._after_system_prompts(generator, prompt_tokens, output_tokens)
 
     def _after_system_prompts(self, generator, prompt_tokens, output_tokens) -> Drawn:
         """Put a system prompt in front of a share of the prompts.
@@ -70,9 +87,24 @@ class Own(Preset):
         exponent = given.exponent if given.popularity == "zipf" else 0.0
         chosen = zipf_ranks(generator, count, given.num_prompts, exponent)
         chosen[~has_one] = -1
-        lengths = prompt_tokens + given.num_tokens * has_one
+        lengths = self._whole(prompt_tokens, has_one)
+        return Drawn(lengths, output_tokens, with_prefixes(chosen, given.num_tokens, prompt_tokens))
+
+    def _again_and_again(self, generator, prompt_tokens, output_tokens) -> Drawn:
+        """Let each question of each system prompt come in turn; the first time gives its lengths."""
+        given, count = self._system_prompts, len(prompt_tokens)
+        order = generator.permutation(given.num_prompts * given.num_questions)
+        places = np.arange(count) % len(order)
+        questions, own = order[places], prompt_tokens[places]
+        prompts = with_prefixes(questions % given.num_prompts, given.num_tokens, own, given.num_prompts + questions)
+        return Drawn(self._whole(own, 1), output_tokens[places], prompts)
+
+    def _whole(self, prompt_tokens, has_one):
+        """Return the lengths with the system prompts; raise InputErrors for one that is too long."""
+        num_tokens = self._system_prompts.num_tokens
+        lengths = prompt_tokens + num_tokens * has_one
         if lengths.max() > MAX_TOKENS:
             raise InputErrors([KeyFault(
-                f"workload.system_prompts.num_tokens: {given.num_tokens} makes a prompt of {lengths.max()} tokens, "
-                f"at most {MAX_TOKENS} are possible")])
-        return Drawn(lengths, output_tokens, with_prefixes(chosen, given.num_tokens, prompt_tokens))
+                f"workload.system_prompts.num_tokens: {num_tokens} makes a prompt of {lengths.max()} tokens, at most "
+                f"{MAX_TOKENS} are possible")])
+        return lengths

@@ -38,7 +38,10 @@ class Sessions(Histories, frozen=True, kw_only=True, forbid_unknown_fields=True)
         "most output tokens of a turn; a longer output ends there; absent: as output_tokens"))] = None
     reasoning_tokens: Annotated[LengthChoice | None, Meta(description=(
         "output tokens before the answer, at most the whole output; absent: none"))] = None
-    think_time_s: Annotated[Seconds | TimeChoice, Meta(description="from an answer to the next turn")] = 0.0
+    think_time_s: Annotated[Seconds | TimeChoice, Meta(description="between a turn and the next")] = 0.0
+    think_time_from: Annotated[Literal["arrival", "end"], Meta(description=(
+        "start of think_time_s: end: the answer is complete; arrival: the turn came, so that the next comes though the "
+        "answer is not complete, as in BLIS's drawn sessions"))] = "end"
     prefix_groups: Annotated[int, Meta(ge=0, le=2**24, description=(
         "number of system prompts; each session begins with one of them; 0: with none"))] = 0
     prefix_tokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS, description="length of a system prompt")] = 0
@@ -246,7 +249,8 @@ def _waits(given: Sessions, session: np.ndarray, turn: np.ndarray, streams: Rand
         chosen = given.think_time_s
         distribution = registry.load("time_distribution", chosen.distribution)(chosen.parameters)
         think_s = distribution.draw(streams.generator("session think_time_s"), len(session))
-    return Waits(session, targets - 1, targets, nearest(think_s[targets] * 1e9), np.zeros(len(targets), bool))
+    return Waits(session, targets - 1, targets, nearest(think_s[targets] * 1e9),
+                 np.full(len(targets), given.think_time_from == "arrival"))
 
 
 def _without(columns: Columns, is_left_out: np.ndarray) -> Columns:

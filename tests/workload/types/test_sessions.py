@@ -45,6 +45,16 @@ def test_a_turn_waits_for_the_last_answer_and_holds_all_before_it(run):
     assert result.requests["session"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_a_turn_may_come_a_time_of_thought_after_the_last_one_came(run):
+    # Answers take 3 ms: after 5 ms the last one is complete, after 2 ms it is not.
+    for think_s, arrivals in ((0.005, [100, 105, 110]), (0.002, [100, 102, 104])):
+        result = run(workload__sessions__think_time_from="arrival", workload__sessions__think_time_s=think_s)
+
+        assert ms(result, "arrival_ns")[:3] == arrivals
+        assert result.requests["prompt_tokens"].tolist() == [100, 153, 206] * 2
+        assert result.requests["cached_tokens"].tolist()[:3] == [0, 96, 144]
+
+
 def test_without_accumulation_each_turn_stands_alone(run):
     assert run(workload__sessions__accumulate=False).requests["prompt_tokens"].tolist() == [100, 50, 50] * 2
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from simulator.core.random_streams import RandomStreams
-from simulator.domain.records import own_stream
+from simulator.domain.records import named_stream, own_stream
 from simulator.errors import InputErrors
 from simulator.workload.build import build_workload
 from simulator.workload.drawing import arrivals, lengths
@@ -81,6 +81,25 @@ def test_a_system_prompt_stands_in_front_of_all():
     assert built.segments.tolist() == [(0, 512), (own_stream(0), 100), (0, 512), (own_stream(1), 100)]
     assert built.demands["segments_begin"].tolist() == [0, 2]
     assert not built.prompts_use_outputs
+
+
+def test_each_question_of_each_system_prompt_comes_once_and_then_all_again_in_that_order():
+    built = build(num_requests=15, prompt_tokens=uniform(1, 1000), output_tokens=uniform(1, 99),
+                  system_prompts=SystemPrompts(num_tokens=512, num_prompts=3, num_questions=2))
+    pairs = [tuple(map(tuple, built.segments[begin:begin + 2].tolist())) for begin in built.demands["segments_begin"]]
+    prefixes, questions = zip(*((prefix[0], question[0]) for prefix, question in pairs), strict=True)
+
+    assert len(set(pairs[:6])) == 6 and pairs[:6] == pairs[6:12] and pairs[12:] == pairs[:3]
+    assert sorted(prefixes[:6]) == [named_stream(number) for number in (0, 0, 1, 1, 2, 2)]
+    assert not set(questions) & set(prefixes)                 # no question reads the tokens of a system prompt
+    assert (built.outcomes[:6] == built.outcomes[6:12]).all()
+    assert (built.requests["prompt_tokens"] == [512 + question[1] for _, question in pairs]).all()
+
+
+@pytest.mark.parametrize("keys", [{"share": 0.5}, {"popularity": "zipf"}, {"num_prompts": 2**24}])
+def test_questions_of_which_some_come_more_often_are_refused(keys):
+    with pytest.raises(ValueError, match="num_questions"):
+        SystemPrompts(num_tokens=4, num_questions=2, **keys)
 
 
 def test_a_share_of_the_requests_has_a_system_prompt():
