@@ -33,7 +33,9 @@ def order_notes(plan, policy: str, pools) -> dict[str, tuple[str, ...]]:
 
     plan : HandOverPlan. policy : router of decode legs. pools : of the ClusterPlan.
     """
-    if policy in BLIND or not (plan.decode_first and plan.order == "source"):
+    front, is_promised = plan.decode_front, plan.place == "asked"
+    if policy in BLIND or not (plan.decode_first and plan.order == "source") or (
+            is_promised and front.router.weighs_promised(front.router_parameters, front.scorers)):
         return {}
     decodes, choices = [pool for pool in pools if pool.role == "decode"], Counter()
     for pool in decodes:

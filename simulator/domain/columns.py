@@ -147,7 +147,7 @@ REPLICA_SAMPLES = _columns(
     waiting=("", "requests in the waiting queue"),
     running=("", "requests in the running list"),
     used_blocks=("blocks", "KV blocks in use, the null block not counted"),
-    in_flight=("", "requests sent to it that have not left"),
+    in_flight=("", "requests sent to it, or promised by a router that counts these, that have not left"),
 )
 DECISIONS = _columns(
     time_ns=("ns", "instant of the router's decision"),

@@ -78,7 +78,7 @@ TRANSFER = _record(
     prefill_done_ns="i8", start_ns="i8", end_ns="i8", num_bytes="i8", prefill_replica="i4", decode_replica="i4",
     decode_place="i4", prefill_slot="i4", decode_slot="i4", loaded_tokens="i4", carrier="i4",
     computed_tokens="i4", sent_tokens="i4", under_way="i4", lease="i4", stage="i1", has_begun="i1", has_met="i1",
-    is_tail="i1", is_local="i1", spare=("i1", 3))
+    is_tail="i1", is_local="i1", is_promised="i1", spare=("i1", 2))
 ENCODE_JOB = _record(
     queued_ns="i8", start_ns="i8", end_ns="i8", sent_ns="i8", transferred_ns="i8", request="i4", item="i4",
     replica="i4", embeddings="i4", hit="i1", spare=("i1", 7))

@@ -35,4 +35,5 @@ cdef struct Transfer:           # of a request; of several attempts the last one
     int8_t has_met              # the decode replica has room, and both replicas know each other
     int8_t is_tail              # only its last layer has not arrived
     int8_t is_local             # one replica does all of it, possibly in two parts
-    int8_t spare[3]
+    int8_t is_promised         # it counts at the decode replica chosen beforehand, and is not there yet
+    int8_t spare[2]

@@ -29,6 +29,7 @@ class Router:
     reads_state: bool
     has_scores: bool
     tier_keys: tuple[str, ...]
+    counts_promised: bool
     turns_away: bool
     takes_scorers: bool
     reads_quotas: tuple[str, ...]
@@ -36,6 +37,8 @@ class Router:
     takes_filters: bool
 
     def __init__(self, parameters: Any, context: RoutingContext) -> None: ...
+    @classmethod
+    def weighs_promised(cls, parameters: Any, scorers: tuple) -> bool: ...
     @classmethod
     def sees_tiers(cls, parameters: Any) -> bool: ...
     @classmethod

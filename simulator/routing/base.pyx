@@ -70,12 +70,22 @@ cdef class Router:
     reads_quotas = ()                   # keys of pools that it reads: weight, rpm, tpm
     why_no_legs = ""                    # why it cannot choose replicas for one leg of a request; "": it can
     takes_filters = False               # it chooses among replicas that `RoutingContext.filters` keep
+    counts_promised = False             # it counts a request at its decode replica from the choice on, while the prompt
+                                        # is computed elsewhere; else when the replica gets the request
     turns_away = False                  # a request without a replica for its prompt gets none for the whole request
 
     @staticmethod
     def usual_scorers(parameters):
         """Return (name, weight, keys) of the scorers that it adds up where an experiment gives none."""
         return ()
+
+    @classmethod
+    def weighs_promised(cls, parameters, scorers):
+        """Return whether it chooses by counts that hold such requests.
+
+        scorers : (class, weight, parameters) of each that it adds up.
+        """
+        return cls.counts_promised
 
     @classmethod
     def sees_tiers(cls, parameters):

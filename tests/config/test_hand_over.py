@@ -252,6 +252,7 @@ def test_the_planner_takes_pools_for_either_part_alone(load, faults, more):
 
 
 LLUMNIX = "cluster.routing = {policy = 'llumnix'}"
+ADAPTIVE = "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"
 STAGED = "cluster.disaggregation.stage_order = 'prefill_first'"
 ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
 
@@ -260,7 +261,7 @@ ROUND_ROBIN = "cluster.disaggregation.decode = {policy = 'round_robin'}"
     (["pools = [{name = 'p', role = 'prefill'}, {name = 'b'}]", LLUMNIX, ROUND_ROBIN],
      'cluster.routing.policy: expected another with a pool of role "both", found "llumnix": it sends a request to one '
      "replica, or to one for its prompt and another for its output"),
-    ([POOLS, LLUMNIX],
+    ([POOLS, ADAPTIVE],
      'cluster.routing.policy: expected another with cluster.disaggregation.stage_order = "decode_first", found '
      '"llumnix": its account needs each choice before the next one, but gets a decode replica that is chosen in '
      "advance only when the prompt has been computed"),
@@ -306,11 +307,11 @@ def test_with_a_tier_a_replica_looks_when_an_iteration_starts(load, faults):
 
 
 def test_llumnix_sends_either_part(load):
+    assert load(POOLS, SYNC, MOVES, LLUMNIX).cluster.routing.policy == "llumnix"      # it counts what it promises
     assert load(POOLS, SYNC, MOVES, LLUMNIX, STAGED).cluster.routing.policy == "llumnix"
     assert load(POOLS, SYNC, MOVES, LLUMNIX, ROUND_ROBIN).cluster.routing.policy == "llumnix"
 
 
-ADAPTIVE = "cluster.routing = {policy = 'llumnix', scheduling_policy = 'slo', enable_adaptive_pd = true}"
 BECAUSE = "with cluster.routing.enable_adaptive_pd = true"
 
 

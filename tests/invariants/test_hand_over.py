@@ -29,7 +29,8 @@ def assert_sound(outcome):
         assert replica.scheduler.kv.free_blocks == replica.scheduler.kv.num_blocks
         assert replica.scheduler.loading == replica.scheduler.loading_tokens == 0
     for gateway in outcome.cluster.gateways:
-        assert not gateway.view.account_array["in_flight"].any()
+        for name in ("in_flight", "in_flight_tokens", "expected_tokens"):
+            assert not gateway.view.account_array[name].any()
     moved = transfers["end_ns"] >= 0
     if outcome.plan.granularity == "prompt":
         assert (transfers["start_ns"][moved] >= transfers["prefill_done_ns"][moved]).all()

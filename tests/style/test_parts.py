@@ -42,8 +42,8 @@ FEATURES = {
     "disaggregation": (r"kv_transfer\b(?!\])|KvTransfer|\bhand_over|HandOver|[Dd]isaggregation\b|pd_node_ratio", {
         "results/hand_over.py", *(f"engine/hand_over/{file}" for file in (
             "build.py", "journeys.py", "leases.pxd", "leases.pyx", "operation.pxd", "operation.pyx",
-            "pairing.pyx", "plan.py", "settings.py", "tier.pxd", "tier.pyx", "transport.pxd", "transport.pyx",
-            "wire.pxd", "wire.pyx"))}),
+            "pairing.pyx", "plan.py", "promises.pxd", "settings.py", "tier.pxd", "tier.pyx", "transport.pxd",
+            "transport.pyx", "wire.pxd", "wire.pyx"))}),
     "adapters": (r"\bLORA\b|engine\.lora|with_adapters|[.\"]adapters\b|adapters__|\bAdapters\b",
                  {"workload/adapters.py"}),
     "speculation": (r"[Ss]peculati(on|ve)|DRAFT_MODEL|has\.DRAFTS|DraftCounts|GrammarDrafts", {

@@ -20,6 +20,8 @@ from simulator.engine.output.recorder import Recorder
 from simulator.engine.plan import ClusterPlan, GatewayPlan, Hooks, Pool
 from simulator.latency.linear import Linear
 from simulator.routing.policies.round_robin import RoundRobin, RoundRobinParameters
+from simulator.routing.policies.weighted import Weighted, WeightedParameters
+from simulator.routing.scoring.load import ActiveRequests, ActiveRequestsParameters
 from simulator.scheduling.vllm import Vllm, VllmParameters
 from support.blis_scenarios import small_scenario
 from support.migration import constant_latency
@@ -29,6 +31,7 @@ from support.sglang import random_parameters
 
 MS = 1_000_000
 FRONT = GatewayPlan(RoundRobin, RoundRobinParameters())
+COUNTING = GatewayPlan(Weighted, WeightedParameters(), scorers=((ActiveRequests, 1.0, ActiveRequestsParameters()),))
 TOKEN_BYTES = 1000.0
 LINK = Port(outer_bytes_per_s=1e6)          # a token takes 1 ms
 
@@ -137,6 +140,8 @@ def random_case(seed):
         plan |= {"granularity": "prompt", "has_first_token": False}
     if plan["place"] != "asked":
         plan["decode_first"] = True
+    if seed % 2:                            # with counts of what a decode replica is promised, where it is chosen early
+        plan["decode_front"] = COUNTING
     if plan["order"] != "source":           # SGLang's rule asks for room that a small replica never has
         plan["decode_first"], cache["num_gpu_blocks"] = True, 16 * scenario.cache["num_gpu_blocks"]
     return scenario.workload, {"roles": roles, "parameters": scenario.parameters, "latency": latency, "plan": plan,

@@ -31,8 +31,10 @@ class Disaggregation(Section, kw_only=True):
     stage_order: Annotated[Literal["decode_first", "prefill_first"], Meta(description=(
         "decode_first: the decode replica is chosen when a request arrives, before the decider is called; "
         "prefill_first: it is chosen when the prompt has been computed. Protocols that send a request to its prefill "
-        "replica first count it at the decode replica once the prompt is computed; then a front end of several ranks "
-        "chooses its rank, too"))] = "decode_first"
+        "replica first count it at the decode replica once the prompt is computed, or from the choice on, if the "
+        "router is one that counts what it promises (weighted, dynamo, llumnix, cache_aware, prefix_hash, lmetric, "
+        "manual; not with blis and simai); a front end of several ranks chooses its rank when the prompt is "
+        "computed"))] = "decode_first"
     prefill: Annotated[LegRouting | None, Meta(description=(
         "router of prompts to prefill replicas, with its keys; absent: [cluster.routing], whose retry keys always "
         "apply"))] = None

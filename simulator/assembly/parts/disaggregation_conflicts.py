@@ -56,12 +56,18 @@ def _chooses_decode(place: Place, table: str) -> bool:
     return table.endswith("decode") or (table.endswith("routing") and own is None)
 
 
+def _hears_late(place: Place, section) -> bool:
+    """Return whether Llumnix's account has a decode replica that is chosen early only when the prompt is computed."""
+    return section.parameters.enable_adaptive_pd or used.moves_of(place).habits.place != "asked"
+
+
 def _llumnix(table: str, *, chooses_decode: bool = False) -> Feature:
     """Return the feature of Llumnix's router in a table."""
     def policy(place: Place) -> str | None:
         section = table_at(place, table)
         is_used = section is not None and section.policy == "llumnix" and used.moves_of(place) is not None
-        return is_used and (not chooses_decode or _chooses_decode(place, table)) and "llumnix"
+        return is_used and "llumnix" if not chooses_decode else (
+            is_used and _chooses_decode(place, table) and _hears_late(place, section) and "llumnix")
 
     return Feature(f"Llumnix's router in [{table}]", f"{table}.policy", value=policy)
 

@@ -11,6 +11,7 @@ from simulator.engine.gateway.stage_base cimport Stage
 from simulator.engine.gateway.tracer_base cimport Tracer
 from simulator.routing.base cimport Router
 from simulator.routing.instances.base cimport Assignment
+from simulator.routing.ranks.base cimport RankRouter
 
 
 cdef struct QueueOfInstance:
@@ -36,6 +37,10 @@ cdef class Gateway:
     cdef readonly Router router
     cdef readonly LiveView view
     cdef readonly bint is_blind         # nothing here reads replicas or takes time: arrivals may be routed ahead
+    cdef readonly bint counts_promised  # its router counts a decode leg from its choice on, while its prompt is
+                                        # computed elsewhere
+    cdef RankRouter _front_ends         # `router`, where the front ends of replicas choose ranks; else None
+    cdef int32_t* _promised             # [replica] requests of the account that have not been sent there yet
     cdef readonly int64_t shift_ns      # the least HostParameters.shift_ns of its replicas
     cdef bint _is_direct                # there is nothing but the router, which takes no time
     cdef bint _foretells                # some request has a predicted output length
@@ -74,6 +79,15 @@ cdef class Gateway:
     # announce: account for a request that Fleet.send sends later; put: it enters the waiting queue at once.
     cdef int announce(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
     cdef int put(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil
+
+    # Where `counts_promised`: promise: take a decode leg into the account of the chosen replica, though its prompt is
+    # not computed yet. redeem: take it out again, before `dispatch`, or as it will not come.
+    cdef int promise(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+    cdef int redeem(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil
+
+    # Requests that were sent to a replica and have not left.
+    cdef inline int32_t num_at(self, int32_t replica) noexcept nogil:
+        return self.view.accounts[replica].in_flight - self._promised[replica]
 
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil
 

@@ -116,11 +116,13 @@ cdef class Gateway:
         self._fleet = fleet
         self.view = view
         self._places = <int32_t*>malloc(fleet.num_replicas * sizeof(int32_t))
-        if self._places == NULL:
+        self._promised = <int32_t*>calloc(view.num_replicas, sizeof(int32_t))
+        if self._places == NULL or self._promised == NULL:
             raise MemoryError()
         for i in range(fleet.num_replicas):
             self._places[<int32_t>i] = -1
         self.admission, self.queues, self.router, self._tracer, self._assignment = parts
+        self._front_ends = self.router if isinstance(self.router, RankRouter) else None
         self._stand_in_line()
         self._admission_ns, self.routing_ns, self._retry_ns, self._patience_ns = times_ns
         if self._patience_ns > 0 and fleet.journeys == NULL:
@@ -149,6 +151,7 @@ cdef class Gateway:
 
     def __dealloc__(self):
         free(self._places)
+        free(self._promised)
         free(self._queues)
 
     def change_limits(self, int64_t now_ns):
@@ -173,6 +176,10 @@ cdef class Gateway:
         if self.queue is not None:
             self.queue.watch_decodes(second.view)
         self.shift_ns = min(self.shift_ns, second.shift_ns)
+
+    def count_promised(self):
+        """Count decode legs from the choice of their replica on, if the router does."""
+        self.counts_promised = self.router.counts_promised
 
     def hold_back(self, Stage stage):
         """Have admitted requests wait for a stage before they are routed."""
@@ -317,6 +324,26 @@ cdef class Gateway:
     cdef int put(self, int32_t row, int32_t replica, int8_t role, int64_t now_ns) except -1 nogil:
         self.announce(row, replica, role, now_ns)
         return self._fleet.enqueue(row, now_ns)
+
+    cdef int promise(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if self._front_ends is not None:
+            return self._front_ends.promise(row, replica, now_ns)
+        add(self, account, row)
+        account.dispatched += 1
+        self._promised[replica] += 1
+        self.view.mark_in_flight(replica)
+        return self.router.sent(row, replica, now_ns)
+
+    cdef int redeem(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef ReplicaAccount* account = &self.view.accounts[replica]
+        if self._front_ends is not None:
+            return self._front_ends.redeem(row, replica, now_ns)
+        take(self, account, row)
+        account.dispatched -= 1
+        self._promised[replica] -= 1
+        self.view.mark_in_flight(replica)
+        return self.router.left(row, replica, now_ns)
 
     cdef int turn_away(self, int32_t row, int64_t now_ns) except -1 nogil:
         if (self._patience_ns > 0

@@ -23,6 +23,7 @@ from simulator.domain.transfer cimport (
 from simulator.engine.fleet.events cimport HAND_OVER, LEASE, TRANSFER
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.hand_over.leases cimport Lease
+from simulator.engine.hand_over.promises cimport promise, redeem
 from simulator.engine.hand_over.tier cimport AFTERWARDS, ASKED_FOR, RESERVED
 from simulator.engine.replica.replica cimport Replica
 from simulator.kv.base cimport blocks_for
@@ -40,7 +41,7 @@ cdef inline void forget(Transfer* it) noexcept nogil:
     it.num_bytes = 0
     it.prefill_replica = it.decode_replica = it.decode_place = it.prefill_slot = it.decode_slot = it.lease = -1
     it.loaded_tokens = it.computed_tokens = it.sent_tokens = it.under_way = 0
-    it.has_begun = it.has_met = it.is_tail = it.is_local = False
+    it.has_begun = it.has_met = it.is_tail = it.is_local = it.is_promised = False
 
 
 @cython.final
@@ -89,6 +90,8 @@ cdef class HandOver(Operation):
         cdef int32_t i, replica
         self._pairings.append(pairing)
         first.pair(second, pairing, decode_first)
+        if decode_first and self._order == SOURCE_FIRST and self._place == ASKED_FOR:
+            second.count_promised()
         for i in range(first.view.num_replicas):
             replica = first.view.accounts[i].replica
             self._ends[replica].first, self._ends[replica].second = <void*>first, <void*>second
@@ -108,6 +111,7 @@ cdef class HandOver(Operation):
         cdef void* first = self._ends[it.prefill_replica].first
         cdef void* second = self._ends[it.prefill_replica].second
         if self._order == SOURCE_FIRST or it.stage == PROMPT_ONLY:
+            promise(it, row, self._ends, now_ns)
             return (<Gateway>first).dispatch(row, prefill_place, ROLE_PREFILL, now_ns)
         if self._order == DESTINATION_FIRST:
             (<Gateway>first).announce(row, prefill_place, ROLE_PREFILL, now_ns)
@@ -186,6 +190,7 @@ cdef class HandOver(Operation):
         second = self._ends[it.prefill_replica].second
         if self._requests[row].status >= COMPLETED:         # its client gave up meanwhile
             return True
+        redeem(it, row, self._ends, now_ns)
         place = self._place_now(row, now_ns)
         if place < 0:
             (<Gateway>second).turn_away(row, now_ns)
@@ -638,6 +643,7 @@ cdef class HandOver(Operation):
         cdef Gateway first
         self._desert(client, now_ns)
         self._await_leases()
+        redeem(&self._transfers[client], client, self._ends, now_ns)
         if row != client:
             first = <Gateway>self._ends[self._requests[row].replica].first
             first.leg_left(row, LEG_RETRIED if is_retried else LEG_ENDED, now_ns)
@@ -652,7 +658,7 @@ cdef class HandOver(Operation):
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef Transfer* it = &self._transfers[row]
-        cdef int32_t leg = row + self._num_clients
+        redeem(it, row, self._ends, now_ns)
         if self._requests[row].replica < 0 and it.stage != NOT_SPLIT:       # it was sent, and reached no decode replica
             (<Gateway>self._ends[it.prefill_replica].first).gone(row, now_ns)
         if self._place == RESERVED and it.stage == MOVED:   # it waits, or has its KV: nothing to release
@@ -664,8 +670,8 @@ cdef class HandOver(Operation):
             it.decode_slot = -1
             if it.stage != PREFILLING:
                 return self._let_go(row, now_ns, self._notice_ns)
-        if (it.stage == PREFILLING or it.stage == PROMPT_ONLY) and self._requests[leg].status < COMPLETED:
-            return self._fleet.withdraw(leg, self._requests[row].status, now_ns)
+        if it.stage in (PREFILLING, PROMPT_ONLY) and self._requests[row + self._num_clients].status < COMPLETED:
+            return self._fleet.withdraw(row + self._num_clients, self._requests[row].status, now_ns)
         if it.stage == READY:                               # before its KV was requested
             return self._let_go(row, now_ns, self._notice_ns)
         return 0

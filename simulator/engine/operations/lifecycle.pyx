@@ -59,9 +59,9 @@ cdef class Place:
     @property
     def in_flight(self):
         """Number of requests that were sent there and have not left."""
-        cdef int32_t count = self.gateway.view.accounts[self.view_index].in_flight
+        cdef int32_t count = self.gateway.num_at(self.view_index)
         if self.second is not None:
-            count += self.second.view.accounts[self.second_view_index].in_flight
+            count += self.second.num_at(self.second_view_index)
         return count
 
     @property

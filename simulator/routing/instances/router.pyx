@@ -47,6 +47,11 @@ cdef class Instances(Router):
     cdef void** _routers                # both, borrowed
     cdef void** _views
 
+    @classmethod
+    def weighs_promised(cls, parameters, scorers):
+        """See Router."""
+        return parameters.router.weighs_promised(parameters.parameters, scorers)
+
     def __init__(self, parameters, context):
         self.assignment = Assignment(parameters.count, parameters.way, context.workload.demands, context.seed,
                                      f"gateways {context.stream}")
@@ -67,6 +72,11 @@ cdef class Instances(Router):
             self.routers.append(router)
             self._routers[<int32_t>i], self._views[<int32_t>i] = <void*>(<Router>router), <void*>(<InstanceView>view)
         self.reads_state, self.has_scores = self.routers[0].reads_state, self.routers[0].has_scores
+
+    @property
+    def counts_promised(self):
+        """See Router."""
+        return self.routers[0].counts_promised
 
     def __dealloc__(self):
         free(self._routers)

@@ -119,7 +119,7 @@ cdef class Llumnix(Router):
 
     Parameters = LlumnixParameters
 
-    turns_away = True
+    turns_away = counts_promised = True
 
     cdef readonly Dispatcher dispatcher
     cdef readonly Candidates candidates
@@ -137,6 +137,11 @@ cdef class Llumnix(Router):
     cdef int32_t _row                   # the last decision: request, and the role in which it was to be sent
     cdef int8_t _role
     cdef object _given                  # its constructor's arguments
+
+    @classmethod
+    def weighs_promised(cls, parameters, scorers):
+        """See Router."""
+        return parameters.mode == "lite" or parameters.enable_instance_status_local_account
 
     def __init__(self, parameters, context):
         specs = compose(parameters)

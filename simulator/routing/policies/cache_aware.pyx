@@ -43,6 +43,7 @@ cdef class CacheAware(PrefixRouter):
     """The replica that was sent this prefix, while the load is even."""
 
     Parameters = CacheAwareParameters
+    counts_promised = True
 
     cdef int32_t _abs_threshold
     cdef double _rel_threshold, _cache_threshold

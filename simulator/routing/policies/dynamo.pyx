@@ -158,8 +158,14 @@ cdef class Dynamo(PrefixRouter):
     """The replica with the least cost."""
 
     Parameters = DynamoParameters
+    counts_promised = True
 
     tier_keys = ("host_credit", "disk_credit", "shared_credit")
+
+    @classmethod
+    def weighs_promised(cls, parameters, scorers):
+        """See Router."""
+        return parameters.load == "router" or parameters.request_weight > 0
 
     def __cinit__(self, parameters, context):
         self._holders = <int32_t*>calloc(self.num_replicas, sizeof(int32_t))

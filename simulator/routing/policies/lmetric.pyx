@@ -27,6 +27,7 @@ cdef class Lmetric(PrefixRouter):
     """The replica with the least new work, in view of its load."""
 
     Parameters = LmetricParameters
+    counts_promised = True
 
     def __init__(self, parameters, context):
         self.reads_state = self.has_scores = True

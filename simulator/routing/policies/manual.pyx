@@ -54,6 +54,7 @@ cdef class Manual(ScoredRouter):
     """The replica that a key was given."""
 
     Parameters = ManualParameters
+    counts_promised = True
 
     cdef bint _is_session
     cdef Assignment _assignment

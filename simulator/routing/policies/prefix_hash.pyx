@@ -63,6 +63,7 @@ cdef class PrefixHash(Router):
     """The replica that owns the beginning of a prompt."""
 
     Parameters = PrefixHashParameters
+    counts_promised = True
 
     cdef int32_t _prefix_tokens
     cdef double _factor

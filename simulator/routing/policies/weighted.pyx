@@ -64,6 +64,12 @@ class WeightedParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         "drawn"))] = "random"
 
 
+def _usual(parameters):
+    """Return (class, weight, parameters) of each scorer of a profile."""
+    return [(_SCORERS[name], weight, _SCORERS[name].Parameters(**keys))
+            for name, weight, keys in _PROFILES[parameters.profile]]
+
+
 cdef int32_t keep_some(Filter chosen, int32_t row, int32_t* candidates, int32_t count, int64_t now_ns) except -1 nogil:
     """Return the number of candidates that a filter keeps, at the front. BadAnswer: it may not keep so many."""
     cdef int32_t num_kept = chosen.keep(row, candidates, count, now_ns)
@@ -98,7 +104,7 @@ cdef class Weighted(Router):
     """The replica with the best weighted sum of scores."""
 
     Parameters = WeightedParameters
-    takes_scorers = takes_filters = True
+    takes_scorers = takes_filters = counts_promised = True
 
     cdef readonly list scorers
     cdef readonly list filters
@@ -137,9 +143,7 @@ cdef class Weighted(Router):
     def __init__(self, parameters, context):
         cdef Scorer scorer
         cdef int32_t i
-        chosen = list(context.scorers) or [
-            (_SCORERS[name], weight, _SCORERS[name].Parameters(**keys))
-            for name, weight, keys in self.usual_scorers(parameters)]
+        chosen = list(context.scorers) or _usual(parameters)
         total = sum([weight for _, weight, _ in chosen])
         self.scorers = [kind(keys, context) for kind, _, keys in chosen]
         self.filters = [kind(keys, context) for kind, keys in context.filters]
@@ -166,6 +170,11 @@ cdef class Weighted(Router):
         else:
             self.scored = self._totals      # scorers in Python may draw, or count their calls
         self.reads_state = self.has_scores = self.view.wants_in_flight = True
+
+    @classmethod
+    def weighs_promised(cls, parameters, scorers):
+        """See Router."""
+        return any(kind.reads_account(keys) for kind, _, keys in scorers or _usual(parameters))
 
     @staticmethod
     def usual_scorers(parameters):

@@ -50,6 +50,11 @@ cdef class TwoRouters(RankRouter):
             self._seconds[<int32_t>i], self._views[<int32_t>i] = <void*>self.seconds[i], <void*>members
         self.reads_state, self._refused = True, -1
 
+    @property
+    def counts_promised(self):
+        """See Router; the router over groups says it."""
+        return self.first.counts_promised
+
     def heed(self, limits):
         """Choose no rank for requests that the API server of a group refuses.
 
@@ -80,6 +85,16 @@ cdef class TwoRouters(RankRouter):
         cdef int32_t group = self.groups.group_of(replica)
         cdef int32_t rank = ask_any(<Router>self._seconds[group], row, now_ns)
         return self.groups.begin_of(group) + rank if rank >= 0 else -1
+
+    cdef int promise(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica)
+        self.groups.promise(group, 1, self.requests[row].prompt_tokens, max(self.demands[row].expected_tokens, 0))
+        return self.first.sent(row, group, now_ns)
+
+    cdef int redeem(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
+        cdef int32_t group = self.groups.group_of(replica)
+        self.groups.promise(group, -1, self.requests[row].prompt_tokens, max(self.demands[row].expected_tokens, 0))
+        return self.first.left(row, group, now_ns)
 
     cdef int sent(self, int32_t row, int32_t replica, int64_t now_ns) except -1 nogil:
         cdef int32_t group = self.groups.group_of(replica), rank = self._note(group, replica)

@@ -14,10 +14,14 @@ cdef class Groups(View):
     cdef int8_t* _is_outdated           # [group]
     cdef int32_t* _outdated             # [_num_outdated] groups
     cdef int32_t _num_outdated
+    cdef ReplicaAccount* _promised      # [group] requests that are promised to it, and in no account of a rank
 
     # A rank changed; recount: so did its account, and that of its group is exact at once.
     cdef void note(self, int32_t rank) noexcept nogil
     cdef void recount(self, int32_t rank) noexcept nogil
+
+    # Add a request that is promised to a group to its account, or take it out: `sign` is 1 or -1.
+    cdef void promise(self, int32_t group, int32_t sign, int64_t tokens, int64_t expected_tokens) noexcept nogil
 
     cdef inline int32_t group_of(self, int32_t rank) noexcept nogil:
         return self._group_of[rank]

@@ -7,6 +7,13 @@ from simulator.domain.replica_state cimport hit_rate_of
 from simulator.signals.media cimport NUM_MEDIA
 
 
+cdef inline void _add_counts(ReplicaAccount* total, const ReplicaAccount* account) noexcept nogil:
+    total.in_flight_tokens += account.in_flight_tokens
+    total.expected_tokens += account.expected_tokens
+    total.dispatched += account.dispatched
+    total.in_flight += account.in_flight
+
+
 @cython.final
 cdef class Groups(View):
     """Each group of ranks as one replica.
@@ -25,7 +32,9 @@ cdef class Groups(View):
         self._group_of = <int32_t*>calloc(ranks.num_replicas, sizeof(int32_t))
         self._is_outdated = <int8_t*>calloc(num_replicas, sizeof(int8_t))
         self._outdated = <int32_t*>calloc(num_replicas, sizeof(int32_t))
-        if (self._begins == NULL or self._group_of == NULL or self._is_outdated == NULL or self._outdated == NULL):
+        self._promised = <ReplicaAccount*>calloc(num_replicas, sizeof(ReplicaAccount))
+        if (self._begins == NULL or self._group_of == NULL or self._is_outdated == NULL or self._outdated == NULL
+                or self._promised == NULL):
             raise MemoryError()
         for group in range(num_replicas):
             self._begins[group + 1] = self._begins[group] + <int32_t>sizes[group]
@@ -38,6 +47,7 @@ cdef class Groups(View):
         free(self._group_of)
         free(self._is_outdated)
         free(self._outdated)
+        free(self._promised)
 
     def pass_on_wants(self):
         """Request from the ranks the fields that are requested of the groups."""
@@ -59,6 +69,15 @@ cdef class Groups(View):
         self._add_accounts(group, &self.accounts[group])
         if self.accounts[group].is_routable != was_routable:
             self.mark(group)
+        self.mark_in_flight(group)
+
+    cdef void promise(self, int32_t group, int32_t sign, int64_t tokens, int64_t expected_tokens) noexcept nogil:
+        cdef ReplicaAccount* promised = &self._promised[group]
+        promised.in_flight += sign
+        promised.dispatched += sign
+        promised.in_flight_tokens += sign * tokens
+        promised.expected_tokens += sign * expected_tokens
+        self._add_accounts(group, &self.accounts[group])
         self.mark_in_flight(group)
 
     cdef int look(self, int64_t now_ns) except -1 nogil:
@@ -128,12 +147,10 @@ cdef class Groups(View):
         cdef const ReplicaAccount* account
         cdef int32_t i
         total[0] = self._ranks.accounts[self._begins[group]]
+        _add_counts(total, &self._promised[group])
         for i in range(self._begins[group] + 1, self._begins[group + 1]):
             account = &self._ranks.accounts[i]
-            total.in_flight_tokens += account.in_flight_tokens
-            total.expected_tokens += account.expected_tokens
-            total.dispatched += account.dispatched
-            total.in_flight += account.in_flight
+            _add_counts(total, account)
             total.up_since_ns = max(total.up_since_ns, account.up_since_ns)
             total.is_routable = total.is_routable or account.is_routable
 

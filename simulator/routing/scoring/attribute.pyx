@@ -102,6 +102,11 @@ cdef class EndpointAttribute(Scorer):
     cdef bint _prefers_lower, _is_fixed
     cdef double _least, _most           # with a fixed range
 
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return parameters.attribute in ("in_flight", "in_flight_tokens")
+
     def __init__(self, parameters, context):
         self._attribute = attribute_named(parameters.attribute, self.view)
         self._prefers_lower = parameters.prefer == "lower"

@@ -19,6 +19,11 @@ cdef class Scorer:
         return any(getattr(parameters, key) for key in cls.tier_keys)
 
     @classmethod
+    def reads_account(cls, parameters):
+        """Return whether it scores by the requests, or their tokens, on the gateway's own account."""
+        return False
+
+    @classmethod
     def idle_keys(cls):
         """Return the keys of `Parameters` without an effect unless there is a table: key -> (table, why)."""
         return dict.fromkeys(cls.tier_keys, ("kv_tiers", "it weighs the content of tiers"))

@@ -50,6 +50,11 @@ cdef class BurstPrefix(Scorer):
     cdef int32_t _block_size
     cdef bint _has_waiting
 
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return True
+
     def __init__(self, parameters, context):
         self.parameters, self._workload, self._block_size = parameters, context.workload, context.block_size
         self.waiting, self._placed = [], np.full(max(len(context.workload.requests), 1), -1, np.int32)

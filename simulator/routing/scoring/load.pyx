@@ -33,6 +33,11 @@ cdef class QueueDepth(LowestBest):
 
     cdef bint _is_effective
 
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return parameters.load == "effective"
+
     def __init__(self, parameters, context):
         self._is_effective = parameters.load == "effective"
         self.view.wants_counts = True
@@ -116,6 +121,11 @@ cdef class LoadBalance(Scorer):
 
     Parameters = LoadBalanceParameters
 
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return True
+
     def __init__(self, parameters, context):
         self.view.wants_counts = True
 
@@ -169,6 +179,11 @@ cdef class TokenLoad(Scorer):
 
     cdef double _threshold
 
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return True
+
     def __init__(self, parameters, context):
         self._threshold = parameters.threshold_tokens
 
@@ -196,6 +211,11 @@ cdef class ActiveRequests(LowestBest):
     Parameters = ActiveRequestsParameters
 
     cdef double _idle, _max_busy
+
+    @classmethod
+    def reads_account(cls, parameters):
+        """See Scorer."""
+        return True
 
     def __init__(self, parameters, context):
         self._idle, self._max_busy = parameters.idle_threshold, parameters.max_busy_score
