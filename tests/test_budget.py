@@ -39,16 +39,16 @@ def told(tmp_path, monkeypatch):
 
 
 def test_more_requests_than_memory_holds_are_refused(told):
-    # 160 bytes each: 10 million are 1.6 GB
+    # 190 bytes each: 10 million are 1.9 GB
     assert told("workload.num_requests=10000000") == (
-        "workload.num_requests: 10000000 requests of at least 160 bytes need 1.6 GB; this process may use 1.0 GB")
+        "workload.num_requests: 10000000 requests of at least 190 bytes need 1.9 GB; this process may use 1.0 GB")
 
 
 def test_duration_with_more_requests_than_memory_holds_is_refused(told):
-    # 1e4 s at 1e4 requests/s: 100 million of them are 16 GB
+    # 1e4 s at 1e4 requests/s: 100 million of them are 19 GB
     text = TEXT.replace("num_requests = 5", "duration_s = 1e4").replace("rate_per_s = 1.0", "rate_per_s = 1e4")
     assert told(text=text) == (
-        "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
+        "workload.duration_s: 100000000 requests of at least 190 bytes need 19.0 GB; this process may use 1.0 GB")
 
 
 def test_changing_rate_with_more_requests_than_memory_holds_is_refused(told):
@@ -56,7 +56,36 @@ def test_changing_rate_with_more_requests_than_memory_holds_is_refused(told):
     text = TEXT.replace("num_requests = 5", "duration_s = 2e4").replace(
         ', rate_per_s = 1.0}', '}\nrate = {kind = "piecewise", times_s = [0.0, 1e4], rates_per_s = [0.0, 1e4]}')
     assert told(text=text) == (
-        "workload.duration_s: 100000000 requests of at least 160 bytes need 16.0 GB; this process may use 1.0 GB")
+        "workload.duration_s: 100000000 requests of at least 190 bytes need 19.0 GB; this process may use 1.0 GB")
+
+
+def test_the_least_of_a_number_and_a_duration_counts(told):
+    # 9 s at 1 request/s
+    assert told("workload.num_requests=10000000", "workload.duration_s=9.0") == ""
+
+
+SESSIONS = TEXT[:TEXT.index("[workload]")] + """
+[workload]
+type = "sessions"
+num_sessions = 1_000_000
+arrival = {process = "constant", rate_per_s = 1.0}
+[workload.sessions]
+rounds = {distribution = "constant", tokens = 4}
+new_tokens = {distribution = "constant", tokens = 20}
+output_tokens = {distribution = "constant", tokens = 5}
+"""
+
+
+def test_each_turn_of_a_session_counts_with_its_history(told):
+    # 190 + 170 + 3 x 50 bytes; 518 were measured
+    assert told(text=SESSIONS) == (
+        "workload.num_sessions: 4000000 requests of at least 510 bytes need 2.0 GB; this process may use 1.0 GB")
+
+
+def test_failures_keep_the_way_of_each_request(told):
+    # 190 + 150 bytes
+    assert told("workload.num_requests=10000000", "failures=[{kind='stop', at_s=1.0}]") == (
+        "workload.num_requests: 10000000 requests of at least 340 bytes need 3.4 GB; this process may use 1.0 GB")
 
 
 CLIENTS = TEXT.replace('type = "synthetic"\nnum_requests = 5\narrival', '''type = "clients"
@@ -75,8 +104,14 @@ arrival''').replace(", rate_per_s = 1.0", "")
 def test_clients_that_do_not_leave_count_and_cohorts_that_do_are_not_counted(told):
     # 1e4 s at the half of 1e4 requests/s; the other half is there for 10 ms
     assert told(text=CLIENTS) == (
-        "workload.duration_s: 50000000 requests of at least 160 bytes need 8.0 GB; this process may use 1.0 GB")
+        "workload.duration_s: 50000000 requests of at least 190 bytes need 9.5 GB; this process may use 1.0 GB")
     assert told(text=CLIENTS.replace('id = "a"', 'id = "a"\nrate_share = 0.0')) == ""
+
+
+def test_breakdowns_by_tenant_count(told):
+    # 190 + 140 bytes
+    assert told(text=CLIENTS.replace('id = "a"', 'id = "a"\ntenant = "t"')) == (
+        "workload.duration_s: 50000000 requests of at least 330 bytes need 16.5 GB; this process may use 1.0 GB")
 
 
 def test_more_replicas_than_memory_holds_are_refused(told):

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import simulator
@@ -35,11 +36,11 @@ SCALES = {"*": operator.mul, "/": operator.truediv, None: lambda value, _: value
 class Run(NamedTuple):
     """A run with quoted results; equal ones are run once.
 
-    what : an experiment or a comparison, its path below the project; or the words of a command.
+    what : an experiment or a comparison, its path below the project; or the words of a command, {out} an empty folder.
     is_command : `what` is the words of a command.
     changes : JSON of the overrides. without : keys that are deleted, as paths.
     numbers : name, regular expression with a group for a number that the command prints; empty: it prints JSON.
-    is_long : takes over two seconds.
+    is_long : takes over two seconds. is_nightly : over a minute.
     """
 
     what: str
@@ -48,6 +49,7 @@ class Run(NamedTuple):
     without: tuple[str, ...]
     numbers: tuple[tuple[str, str], ...]
     is_long: bool
+    is_nightly: bool = False
 
     def __str__(self) -> str:
         """Return the run as a person would ask for it."""
@@ -114,8 +116,8 @@ def run(order: Run) -> Any:
     changes = json.loads(order.changes)
     if order.is_command:
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.chdir(HOME):
-            cli.main(shlex.split(order.what))
+        with TemporaryDirectory() as folder, contextlib.redirect_stdout(printed), contextlib.chdir(HOME):
+            cli.main([word.replace("{out}", folder) for word in shlex.split(order.what)])
         if not order.numbers:
             return json.loads(printed.getvalue())
         return {name: float(re.search(pattern, printed.getvalue())[1].replace(",", ""))
@@ -161,7 +163,8 @@ def runs_of(page: str, table: dict) -> dict[str, Run]:
     runs = {"here": {}} | table.get("runs", {})
     return {name: Run(given.get("command") or given.get("experiment", page), "command" in given,
                       json.dumps(given.get("set", {})), tuple(given.get("without", ())),
-                      tuple(given.get("numbers", {}).items()), given.get("is_long", False))
+                      tuple(given.get("numbers", {}).items()), given.get("is_long", False),
+                      given.get("is_nightly", False))
             for name, given in runs.items()}
 
 

@@ -3,25 +3,40 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import itemgetter
+from typing import NamedTuple
 
 from simulator import registry
 from simulator.errors import InputErrors, KeyFault
 
 MOST_ROWS = 10**8               # rows of a table, or events: 5 GB, ten minutes
-# Bytes of a request, at least: a run of 1,000 requests with its files took 62 MB, one of 1,000,000 took 225 MB.
-BYTES_PER_REQUEST = 160
+# Bytes of a request, at least: growth of the peak from 100,000 to 400,000 requests with their files. Drawn at a rate
+# 202, of clients 212 to 221, in slots 229 to 270.
+BYTES_PER_REQUEST = 190
+BYTES_OF_LABELS = 140           # with tenants or classes in the summary: 359 to 376
+BYTES_OF_JOURNEY = 150          # with failures: 377; with labels, too: 508
+BYTES_OF_TURN = 170             # of a session: 1, 4, 8, 16 turns took 398, 518, 799, 1,208 bytes each
+BYTES_OF_EARLIER_TURN = 50
+DRAWS = 1000                    # of the number of turns, for its mean
 # Bytes of an idle replica, at least: 1 took 46 MB, 100,000 took 314 MB.
 BYTES_PER_REPLICA = 2_600
 BYTES_PER_PROCESS = 46e6        # with one idle replica
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+class Rows(NamedTuple):
+    """Requests of a run; key : of the workload, which says how many there are."""
+
+    key: str
+    count: float
+    each_bytes: int
+
+
 def least_bytes(experiment) -> float:
     """Return a lower bound of the memory of a process that runs an experiment."""
-    drawn = experiment.workload.parameters
-    requests = _rows(experiment, _requests(drawn) or _requests(getattr(drawn, "parameters", drawn)))
+    rows = _rows(experiment)
     replicas = sum(_most(pool) for pool in experiment.all_pools())
-    return BYTES_PER_PROCESS + requests * BYTES_PER_REQUEST + replicas * BYTES_PER_REPLICA
+    return BYTES_PER_PROCESS + rows.count * rows.each_bytes + replicas * BYTES_PER_REPLICA
 
 
 def check_memory(experiment) -> None:
@@ -32,15 +47,10 @@ def check_memory(experiment) -> None:
     InputErrors
         One fault for requests and one for replicas, with the arithmetic.
     """
-    limit = memory_bytes()
-    drawn = experiment.workload.parameters
-    if not _requests(drawn):
-        drawn = getattr(drawn, "parameters", drawn)     # of a format of clients
-    requests = _rows(experiment, _requests(drawn))
+    limit, rows = memory_bytes(), _rows(experiment)
     faults = []
-    if requests * BYTES_PER_REQUEST > limit:
-        key = "num_requests" if getattr(drawn, "num_requests", None) is not None else "duration_s"
-        faults.append(KeyFault(f"workload.{key}: " + _arithmetic(requests, "requests", BYTES_PER_REQUEST, limit)))
+    if rows.count * rows.each_bytes > limit:
+        faults.append(KeyFault(f"workload.{rows.key}: " + _arithmetic(rows.count, "requests", rows.each_bytes, limit)))
     replicas = sum(_most(pool) for pool in experiment.all_pools())
     if replicas * BYTES_PER_REPLICA > limit:
         faults.append(KeyFault("topology.replicas: " + _arithmetic(replicas, "replicas", BYTES_PER_REPLICA, limit)))
@@ -85,16 +95,36 @@ def memory_bytes() -> float:
     return min(limits)
 
 
-def _rows(experiment, requests: float) -> float:
-    """Return how many rows are held at the same time, at least."""
-    return 0 if experiment.output.streamed else requests
+def _rows(experiment) -> Rows:
+    """Return the requests that are held at the same time, at least."""
+    drawn, each_bytes = experiment.workload.parameters, BYTES_PER_REQUEST
+    if experiment.workload.type == "clients":
+        drawn = drawn.parameters            # of their format
+        if any(getattr(client, "tenant", "") or getattr(client, "slo_class", "")
+               for client in getattr(drawn, "clients", ())):
+            each_bytes += BYTES_OF_LABELS
+    if experiment.failures or experiment.restarts or experiment.autoscaling is not None:
+        each_bytes += BYTES_OF_JOURNEY
+    counts = {key: getattr(drawn, key, None) for key in ("num_requests", "num_sessions")}
+    counts["duration_s"] = _until_end(drawn)
+    key, count = min(((key, count) for key, count in counts.items() if count), key=itemgetter(1), default=("", 0))
+    if experiment.workload.type == "sessions":
+        turns = _mean_turns(drawn.sessions.rounds)
+        count *= turns
+        each_bytes += BYTES_OF_TURN + round(BYTES_OF_EARLIER_TURN * (turns - 1))
+    return Rows(key, 0 if experiment.output.streamed else count, each_bytes)
 
 
-def _requests(drawn) -> float:
-    """Return an upper bound of the requests of a drawn workload; with a duration: by its rate."""
-    given = getattr(drawn, "num_requests", None)
-    if given is not None:
-        return given
+def _mean_turns(rounds) -> float:
+    """Return the mean number of a session's turns, of some draws."""
+    import numpy as np  # few experiments have sessions
+
+    distribution = registry.load("length_distribution", rounds.distribution)(rounds.parameters)
+    return float(np.maximum(distribution.draw(np.random.default_rng(0), DRAWS), 1).mean())
+
+
+def _until_end(drawn) -> float:
+    """Return the requests, or sessions, of a rate until `duration_s`; 0: without the one or the other."""
     duration_s = getattr(drawn, "duration_s", None) or 0.0
     if getattr(drawn, "rate", None) is not None:
         return _due(drawn.rate, duration_s)

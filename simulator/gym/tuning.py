@@ -81,7 +81,8 @@ def _study(search: Search, scorers: Sequence[str]):
         try:
             import cmaes  # noqa: F401, which the sampler imports later
         except ImportError:
-            raise MissingExtra(['sampler "cmaes" needs cmaes: install it with pip install cmaes']) from None
+            raise MissingExtra([
+                "sampler \"cmaes\" needs cmaes: install it with pip install 'simulator[tune]'"]) from None
         sampler = optuna.samplers.CmaEsSampler(seed=search.seed)
     else:
         sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True)

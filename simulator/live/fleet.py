@@ -198,6 +198,13 @@ class LiveFleet:
         """Longest text that each pool takes, in tokens."""
         return min(pool.max_model_len for pool in self._pools)
 
+    def replicas_of(self, door: int) -> slice:
+        """Return the numbers of a pool's replicas, ranks included; -1: of all pools."""
+        if door < 0:
+            return slice(None)
+        first = _firsts(self._pools)[door]
+        return slice(first, first + self._pools[door].places)
+
     @property
     def is_idle(self) -> bool:
         """Whether no client waits for anything."""

@@ -363,8 +363,8 @@ class Server:
 
     def page(self, door: int, is_full: bool) -> str:
         """Return the page of /metrics of a door; is_full : with all families."""
-        only = slice(None) if door < 0 else slice(door, door + 1)
-        made = PAGES[self.facts.serve.like](self.service, self.tally, self.facts.model, only, is_full)
+        made = PAGES[self.facts.serve.like](self.service, self.tally, self.facts.model,
+                                            self.service.fleet.replicas_of(door), is_full)
         if is_full:
             add_own(made, self.service, self.ignored)
         return made.text()

@@ -139,8 +139,11 @@ def _conclude(campaign: Campaign, directory: Path, ends: list[Finished], options
     failed = failures(list({end.id: end for end in ends}.values()))
     if not options.quiet:
         print(_summary_text(campaign, ends, directory, summary))
-    elif summary is not None and (table := _table(campaign)):
-        print(table)
+    elif summary is not None:
+        if table := _table(campaign):
+            print(table)
+        for line in _cautions(summary):
+            print(coloured(f"warning: {line}", sys.stderr), file=sys.stderr)
     show(print, campaign.said(), campaign.study.base, options.quiet)
     if options.report:
         place = write_page(directory)
@@ -170,16 +173,20 @@ def _summary_text(campaign: Campaign, ends: list[Finished], directory: Path, sum
     if summary is not None:
         table = _table(campaign)
         lines = [table, ""] * bool(table) + lines
-        for key, words in (("growing_points", "have no steady state: their queue grows"),
-                           ("thin_points", "have percentiles of too few requests (thin)")):
-            if summary[key]:
-                lines.append(f"{summary[key]} of {summary['points']} points {words}")
-        lines += [f"{metric}: there is nothing to measure at {count} of {summary['points']} points"
-                  for metric, count in summary["unmeasured_points"].items()]
+        lines += _cautions(summary)
         lines.append(f"tables in {directory}: table.csv, table.h5")
     else:
         lines.append(f"segments in {directory}; `simulator study merge {shell_word(directory)}` makes its tables")
     return "\n".join(lines)
+
+
+def _cautions(summary: dict) -> list[str]:
+    """Return sentences on points whose numbers mean less than they seem to."""
+    lines = [f"{summary[key]} of {summary['points']} points {words}" for key, words in (
+        ("growing_points", "have no steady state: their queue grows"),
+        ("thin_points", "have percentiles of too few requests (thin)")) if summary[key]]
+    return lines + [f"{metric}: there is nothing to measure at {count} of {summary['points']} points"
+                    for metric, count in summary["unmeasured_points"].items()]
 
 
 def _table(campaign: Campaign) -> str:

@@ -19,7 +19,8 @@ PLAN = tool.Run("configs/linear.toml", False, "{}", (), (), False)
 
 
 @pytest.mark.parametrize("run", [
-    pytest.param(run, id=str(run)[:100], marks=[pytest.mark.ci, pytest.mark.slow] if run.is_long else [])
+    pytest.param(run, id=str(run)[:100], marks=[
+        *[pytest.mark.ci, pytest.mark.slow] * (run.is_long or run.is_nightly), *[pytest.mark.night] * run.is_nightly])
     for run in RUNS])
 def test_figures_are_the_results_of_now(run):
     results = tool.run(run)

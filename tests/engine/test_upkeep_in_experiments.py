@@ -40,6 +40,16 @@ def write(folder, more):
     return path
 
 
+@pytest.mark.parametrize(("failure", "count"), [
+    ("", 1), ("kind = 'cache'\nat_s = 0.5", 1), ("kind = 'slow'\nat_s = 0.5", 1), ("kind = 'link'\nat_s = 9.0", 0)])
+def test_health_checks_that_find_nothing_are_named(tmp_path, failure, count):
+    file = write(tmp_path, "[cluster.health]\ndetection_delay_s = 0.1\n" + (failure and f"[[failures]]\n{failure}\n"))
+    notes = simulator.run(file).summary["diagnosis"]
+    assert sum(note.startswith("cluster.health has no effect") for note in notes) == count
+    assert not any("cluster.health" in note for note in simulator.run(file, {
+        "cluster.health.detection_delay_s": 0.0}).summary["diagnosis"])
+
+
 def test_failures_reach_the_results(tmp_path):
     result = simulator.run(write(tmp_path, """
         [topology]

@@ -249,6 +249,23 @@ def test_a_port_for_each_replica(tmp_path):
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
 
 
+def test_metrics_of_a_port_are_of_all_ranks_behind_it(tmp_path):
+    async def scenario(client, admin):
+        async with client.post(f"http://{LOOPBACK}:{site.ports[1]}{COMPLETIONS}", json=HELLO):
+            pass
+        pages = []
+        for port in site.ports[:2]:
+            async with client.get(f"http://{LOOPBACK}:{port}/metrics") as answer:
+                pages.append((await answer.text()).splitlines())
+        return pages
+
+    site = Site(tmp_path, overrides=["topology.data_parallel=2"], has_doors=True)
+    tokens = [[line.split()[-1] for line in page if line.startswith("vllm:generation_tokens_total")] for page in
+              site.talk(scenario)]
+    assert [len(each) for each in tokens] == [2, 2]
+    assert [sum(map(float, each)) for each in tokens] == [0.0, 6.0]
+
+
 def test_names_of_requests(tmp_path):
     headers = {"x-gateway-inference-fairness-id": "team", "X-Session-ID": "talk",
                "x-llm-d-inference-objective": "batch"}

@@ -223,6 +223,15 @@ def test_kv_events_of_several_servers_are_of_one_table(capsys):
     assert experiment["serve"]["kv_events"]["endpoint"] == "tcp://*:5557"
 
 
+def test_kv_events_of_a_worker_of_dynamo_are_the_engine_s(capsys):
+    events = json.dumps({"enable_kv_cache_events": True, "endpoint": "tcp://*:5557"})
+    line = LLAMA.replace("vllm serve ", "python -m dynamo.vllm --model ")
+    _, experiment, lists = translated(
+        capsys, f"{line} --kv-events-config '{events}' --is-decode-worker --max-model-len 8192")
+    assert experiment["serve"]["kv_events"]["endpoint"] == "tcp://*:5557"
+    assert (experiment["engine"]["max_model_len"], lists["not_modelled"]) == (8192, [])
+
+
 def test_keys_of_kv_events_become_the_flag_again():
     [(flag, value)] = events_flag(Serve(kv_events=KvEvents(endpoint="tcp://*:5557", topic="kv@a", hwm=5)))
     assert flag == "--kv-events-config"

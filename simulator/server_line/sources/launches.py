@@ -15,7 +15,7 @@ IMAGES = ((re.compile(r"(^|/)vllm-openai(-[\w.]+)?([:@]|$)"), "vllm"),
 OWN_TAGS = re.compile(r"(^|/)(vllm-openai|sglang)(-[\w.]+)?:")       # of images with an engine's version as their tag
 TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?)")
 # Flags of Dynamo's workers that the engine does not see, with the values that each takes.
-DYNAMO = {"--is-prefill-worker": 0, "--is-decode-worker": 0, "--connector": 1, "--kv-events-config": 0,
+DYNAMO = {"--is-prefill-worker": 0, "--is-decode-worker": 0, "--connector": 1,
           "--disaggregation-mode": 1, "--disaggregation-strategy": 1, "--endpoint": 1, "--migration-limit": 1,
           "--store-kv": 1, "--request-plane": 1, "--extra-engine-args": 1}
 

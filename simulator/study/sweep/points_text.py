@@ -2,14 +2,14 @@
 import numpy as np
 
 from simulator.study.sweep.merge import BACKLOGS
-from simulator.study.telling.screen import table_of
+from simulator.study.telling.screen import lines_of, numbered, table_of
 
 MOST_SHOWN = 40                 # points; larger studies are read from their files
 FIXED = ("point", "n", "backlog", "thin", "deterministic")
 
 
 def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
-    """Return a line for each point: its axes, and each metric with its interval.
+    """Return a line for each point: its axes that differ, and each metric with its interval.
 
     Differences to the baseline are in columns beside them, marked with * where their interval does not hold 0. Too many
     points: an empty text.
@@ -21,8 +21,13 @@ def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     names = points.dtype.names
     endings = tuple(metric + ending for metric in metrics for ending in ("", ".ci", ".delta", ".delta_ci"))
     axes = [name for name in names if name not in FIXED and name not in endings]
+    axes = [axis for axis in axes if len(points) == 1 or len(set(points[axis])) > 1] or axes[:1]
     has_baseline = any(name.endswith(".delta") for name in names)
-    columns = [[_short(axis, axes), *map(_value, points[axis])] for axis in axes]
+    columns, below = [], []
+    for axis in axes:
+        cells, meanings = numbered(_short(axis, axes), list(map(_value, points[axis])))
+        columns.append([_short(axis, axes), *cells])
+        below += meanings
     for metric in metrics:
         columns.append([metric, *(_estimate(row[metric], row[f"{metric}.ci"]) for row in points)])
         if has_baseline:
@@ -31,7 +36,8 @@ def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
     columns.append(["", *(_remark(row) for row in points)])
     last, first = len(columns) - 1, len(axes)
     beside = range(first + 1, last, 2) if has_baseline else ()
-    return table_of(list(zip(*columns, strict=True)), first, left=(last,), beside=(*beside, last))
+    table = table_of(list(zip(*columns, strict=True)), first, left=(last,), beside=(*beside, last))
+    return "\n".join([table, *[""] * bool(below), *map(lines_of, below)])
 
 
 def _short(axis: str, axes: list[str]) -> str:

@@ -79,6 +79,17 @@ def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), beside: Sequen
     return "\n\n".join(_drawn(rows, widths, part, left) for part in parts)
 
 
+def numbered(name: str, cells: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a column of a table, and lines to go below it.
+
+    A column with a long list or table, as JSON, gets numbers; the lines say what they mean.
+    """
+    if all(len(cell) <= WORD or cell[0] not in "[{" for cell in cells):
+        return list(cells), []
+    numbers = {cell: str(number) for number, cell in enumerate(dict.fromkeys(cells), 1)}
+    return [numbers[cell] for cell in cells], [f"{name} {number}: {cell}" for cell, number in numbers.items()]
+
+
 def lines_of(text: str, most: int = COLUMNS_OF_A_SCREEN) -> str:
     """Return sentences, one a line, broken where a line does not fit a screen."""
     return "\n".join("\n".join(_broken_sentence(line, most)) for line in text.split("\n"))

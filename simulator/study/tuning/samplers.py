@@ -46,7 +46,7 @@ def _sampler_of(question: Question, samplers: Any, place: str) -> Any:
     try:
         import cmaes  # noqa: F401, which the sampler imports later
     except ImportError:
-        raise MissingExtra([f'{place}.sampler: "{CMAES}" needs cmaes: install it with pip install cmaes']) from None
+        raise MissingExtra([f'{place}.sampler: "{CMAES}" needs cmaes: install it with {INSTALL}']) from None
     return samplers.CmaEsSampler(seed=seed)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simulator.study.statistics.intervals import Estimate
-from simulator.study.telling.screen import lines_of
+from simulator.study.telling.screen import lines_of, numbered
 from simulator.study.telling.screen import table_of as fitted
 from simulator.study.tuning.candidates import TRANSFER, Candidate
 from simulator.study.tuning.files import StudyResults, assigned, axis_keys, default_of
@@ -80,13 +80,17 @@ def _few(result: CandidateResult) -> str:
 def table_of(question: Question, results: StudyResults, most: int = MOST_SHOWN) -> str:
     """Return the best candidates as a table, with a column for each axis."""
     names = names_of(question, [each.candidate for each in results.ranking])
-    rows = [["rank", *(each.key for each in question.objectives), "GPUs", "layout", *names.values()]]
-    for place, each in enumerate(results.ranking[:most], 1):
-        own = assigned(each.candidate.assignment)
+    rows, shown = [["rank", *(each.key for each in question.objectives), "GPUs", "layout"]], results.ranking[:most]
+    for place, each in enumerate(shown, 1):
         star = "*" if each.candidate.number in results.on_front and len(question.objectives) > 1 else ""
-        rows.append([f"{place}{star}", *map(_number, each.values), str(each.candidate.gpus), each.candidate.layout,
-                     *(_plain(own[key] if key in own else default_of(each.candidate, key)) for key in names)])
-    return fitted(rows)
+        rows.append([f"{place}{star}", *map(_number, each.values), str(each.candidate.gpus), each.candidate.layout])
+    owns, below = [assigned(each.candidate.assignment) for each in shown], []
+    for key, name in names.items():
+        cells, meanings = numbered(name, [_plain(own[key] if key in own else default_of(each.candidate, key))
+                                          for each, own in zip(shown, owns, strict=True)])
+        rows = [[*row, cell] for row, cell in zip(rows, [name, *cells], strict=True)]
+        below += meanings
+    return "\n".join([fitted(rows), *below])
 
 
 def names_of(question: Question, candidates: Iterable[Candidate]) -> dict[str, str]:

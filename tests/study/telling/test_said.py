@@ -171,7 +171,25 @@ def test_quiet_leaves_the_points_and_warnings_on_stderr(file, tmp_path, capsys):
     told = capsys.readouterr()
 
     assert len(told.out.splitlines()) == 5 and told.out.split()[:2] == ["rate_per_s", "max_num_seqs"]
-    assert told.err.startswith("warning: in 8 of 8 runs") and "accuracy" not in told.err
+    assert told.err.startswith("warning: 1 of 4 points have no steady state: their queue grows\n"
+                               "warning: in 8 of 8 runs") and "accuracy" not in told.err
+
+
+def test_quiet_numbers_lists_of_tables_leaves_out_constant_axes_and_warns_of_thin_points(file, tmp_path, capsys):
+    axes = """"cluster.routing.scorers" = [
+    [{name = "queue-depth", weight = 1.0}], [{name = "kv-utilization", weight = 2.0}]]
+"cluster.routing.policy" = ["weighted"]
+[study.statistics]
+metrics = ["ttft_ms.p99"]
+"""
+    text = STUDY[:STUDY.index("[study.axes]")] + "[study.axes]\n" + axes
+    assert cli.main(["sweep", file(text), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet"]) == 0
+    told = capsys.readouterr()
+
+    assert "policy" not in told.out
+    assert 'scorers 1: [{"name": "queue-depth", "weight": 1.0}]\n' in told.out
+    assert [line.split()[0] for line in told.out.splitlines()[1:3]] == ["1", "2"]
+    assert told.err.startswith("warning: 2 of 2 points have percentiles of too few requests (thin)\n")
 
 
 def test_shards_in_any_order_give_the_same_texts_and_bytes(file, tmp_path):

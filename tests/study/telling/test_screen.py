@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.study.telling.screen import lines_of, table_of, width_of
+from simulator.study.telling.screen import lines_of, numbered, table_of, width_of
 
 CELLS = st.one_of(
     st.text(max_size=12), st.text("abc._-/ ,", max_size=120), st.floats().map("{:.6g}".format),
@@ -61,3 +61,10 @@ def test_a_wide_table_is_cut_into_parts_that_begin_with_its_keys():
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1)])
 def test_width_is_that_of_a_terminal(text, width):
     assert width_of(text) == width
+
+
+def test_lists_of_tables_are_numbered_below_a_table():
+    one, two = '[{"name": "queue-depth", "weight": 1.0}]', "[]"
+    assert numbered("scorers", [one, one, two]) == (["1", "1", "2"], [f"scorers 1: {one}", "scorers 2: []"])
+    assert numbered("sizes", ["[1, 2]", "[3]"]) == (["[1, 2]", "[3]"], [])
+    assert numbered("policy", ["a_router_with_a_long_name"]) == (["a_router_with_a_long_name"], [])

@@ -178,7 +178,7 @@ def test_cma_es_is_asked_for_by_name(fleet, tune, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "cmaes", None)
     axes = SPEED + '\n"cluster.routing.dispatch_top_k" = {from = 1, to = 3}'
     assert tune(fleet('sampler = "cmaes"', axes))[0] == 2
-    assert "pip install cmaes" in capsys.readouterr().err
+    assert "pip install 'simulator[tune]'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(find_spec("cmaes") is None, reason="cmaes is not installed")
