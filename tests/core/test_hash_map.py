@@ -3,14 +3,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.core_faces import HashMap
+
 # Few homes, some at the seam of the table, so that the runs of neighbours are long, overlap and wrap around.
 KEYS = st.builds(lambda home, high: home + (high << 40), st.sampled_from([0, 1, 2, 3, 62, 63]), st.integers(0, 5))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled(core_face):
-    global HashMap
-    HashMap = core_face.HashMap
 
 
 def test_an_absent_key_has_no_value():

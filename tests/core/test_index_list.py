@@ -3,13 +3,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.core_faces import IndexLists
+
 NUM_LISTS = 3
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled(core_face):
-    global IndexLists
-    IndexLists = core_face.IndexLists
 
 
 def contents(lists, k=0):

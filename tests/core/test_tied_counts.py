@@ -3,13 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.core_faces import TiedCounts
+
 COUNTS = st.none() | st.integers(0, 5) | st.integers(60, 300)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled(core_face):
-    global TiedCounts
-    TiedCounts = core_face.TiedCounts
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 19), COUNTS | st.sampled_from("+-")), max_size=80))

@@ -5,13 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.core_faces import TiedMinima
+
 KEYS = st.sampled_from([0.0, 1.0, 2.5, 7.0, math.inf])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled(core_face):
-    global TiedMinima
-    TiedMinima = core_face.TiedMinima
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 19), KEYS), max_size=60))

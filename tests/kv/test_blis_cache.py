@@ -9,6 +9,7 @@ from simulator.domain import records
 from simulator.kv.blis_cache import BlisKV
 from simulator.kv.blis_sparse import SparseBlisKV
 from simulator.kv.content import Content
+from support.kv_faces import Face
 
 NUM_SLOTS = 4
 
@@ -24,11 +25,11 @@ def followed(log):
 
 @settings(max_examples=200)
 @given(prompts=PROMPTS, num_blocks=st.integers(2, 20), block_size=st.integers(1, 4), data=st.data())
-def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num_blocks, block_size, data):
+def test_blocks_are_found_taken_and_freed_as_the_rules_say(prompts, num_blocks, block_size, data):
     workload = workload_of(prompts)
     lengths = workload.requests["prompt_tokens"].tolist()
     kv = BlisKV(num_blocks, block_size, Content(workload))
-    log, ours, model, running = kv.follow(), kv_face.Face(kv, NUM_SLOTS), BlisPoolModel(num_blocks, block_size), {}
+    log, ours, model, running = kv.follow(), Face(kv, NUM_SLOTS), BlisPoolModel(num_blocks, block_size), {}
     for _ in range(data.draw(st.integers(1, 25))):
         slot = data.draw(st.integers(0, NUM_SLOTS - 1))
         if slot not in running:
@@ -58,14 +59,14 @@ def test_blocks_are_found_taken_and_freed_as_the_rules_say(kv_face, prompts, num
         assert kv.num_cached_hashes == len(model.found) == len(followed(log))
 
 
-def test_within_an_iteration_blocks_are_cached_and_reused_in_the_order_of_the_running_list(kv_face):
+def test_within_an_iteration_blocks_are_cached_and_reused_in_the_order_of_the_running_list():
     # Rows 0 and 1 begin alike and are admitted together: row 0 computes one token of the block that they share, row 1
     # both, and ends. Its block is the first to be reused when row 0, first in order, fills its own, and row 2, a
     # member, takes a block: nothing is found under that hash any more.
     shared = (records.named_stream(0), 2)
     workload = workload_of([[shared, (records.own_stream(0), 1)], [shared], 2, 1, [shared, (records.own_stream(4), 1)]])
     kv = SparseBlisKV(4, 2, Content(workload))
-    ours = kv_face.Face(kv, NUM_SLOTS)
+    ours = Face(kv, NUM_SLOTS)
     for slot, tokens in enumerate((1, 2, 2, 1)):
         ours.allocate(slot, slot, tokens, known_tokens=tokens)
         workload.requests["scheduled_ns"][slot] = 0

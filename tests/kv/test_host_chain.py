@@ -8,6 +8,7 @@ from kv.station_model import BLOCK_BYTES
 from kv.test_station import LEVELS
 from simulator.domain import records
 from simulator.kv.tiers.host_chain import HostChain
+from support.kv_faces import ChainFace
 
 KEYS = range(1, 9)
 RANKS = [2, 0, 3, 1]        # of the ids of four requests
@@ -57,9 +58,9 @@ def gather(ours, model, data):
 
 @settings(max_examples=300)
 @given(capacity=st.integers(1, 6), levels=st.lists(LEVELS, min_size=1, max_size=3), data=st.data())
-def test_blocks_come_go_and_are_waited_for_as_the_rules_say(kv_face, capacity, levels, data):
+def test_blocks_come_go_and_are_waited_for_as_the_rules_say(capacity, levels, data):
     chain = HostChain(capacity, levels, demands(), True, BLOCK_BYTES, BLOCK_BYTES)
-    ours, model, now = kv_face.ChainFace(chain), ChainModel(capacity, levels, RANKS), 0
+    ours, model, now = ChainFace(chain), ChainModel(capacity, levels, RANKS), 0
     for _ in range(data.draw(st.integers(5, 30))):
         now += data.draw(st.sampled_from([1, 2, 5, 20]))
         ours.begins(1000 * now)

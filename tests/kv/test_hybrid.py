@@ -8,6 +8,7 @@ from simulator.kv.content import Content
 from simulator.kv.hybrid.cache import HybridKV
 from simulator.kv.hybrid.kinds import unit_of
 from simulator.scheduling.contract import KVPlan
+from support.kv_faces import Face
 
 SYSTEM = records.named_stream(0)
 FULL = LayerGroup(kind="full_attention", block_size=4)
@@ -23,13 +24,13 @@ def chunks(tokens):
 
 
 @pytest.fixture
-def pool(kv_face):
+def pool():
     """Return a function that makes a cache of so many blocks: (kv, its face)."""
     def build(num_blocks, prompts, groups, *, retention=None, in_flight=8, caching=True, with_tables=True):
         layers = LayerGroups(groups=tuple(groups), retention_interval=retention)
         plan = KVPlan(num_blocks, 4, Content(workload_of(prompts)), caching, True, with_tables, layers, 1000)
         kv = HybridKV(num_blocks, unit_of(layers, caching), plan, in_flight, True)
-        return kv, kv_face.Face(kv, len(prompts))
+        return kv, Face(kv, len(prompts))
     return build
 
 

@@ -22,6 +22,7 @@ from simulator.kv.content import Content
 from simulator.kv.counting import CountingKV
 from simulator.kv.paged import PagedKV
 from simulator.kv.sparse import SparseKV
+from support.kv_faces import Face
 
 NUM_SLOTS = 5
 BEHIND_ALL = 2**62
@@ -250,7 +251,7 @@ class KVMachine(RuleBasedStateMachine):
     {"sparse": True, "blis": True},
 ], ids=["prefix-caching", "prefix-caching-0.10", "no-caching", "no-caching-0.10", "counting", "sparse", "sparse-0.10",
         "sparse-blis"])
-def test_the_cache_follows_the_rules(kv_face, options):
-    machine = type("Machine", (KVMachine,), {"face": kv_face.Face, **options})
+def test_the_cache_follows_the_rules(options):
+    machine = type("Machine", (KVMachine,), {"face": Face, **options})
     run_state_machine_as_test(machine, settings=settings(
         max_examples=40, stateful_step_count=40, deadline=None, derandomize=True))

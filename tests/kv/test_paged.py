@@ -6,17 +6,18 @@ from simulator.domain import records
 from simulator.kv.blis_cache import BlisKV
 from simulator.kv.content import Content
 from simulator.kv.paged import PagedKV
+from support.kv_faces import Face
 
 SYSTEM = records.named_stream(0)
 DOCUMENT = records.named_stream(1)
 
 
 @pytest.fixture
-def pool(kv_face):
+def pool():
     def build(num_blocks, prompts, **options):
         kv = PagedKV(num_blocks, 4, Content(workload_of(prompts)), **options)
         kv.log_evictions()
-        return kv, kv_face.Face(kv, len(prompts))
+        return kv, Face(kv, len(prompts))
     return build
 
 
@@ -291,13 +292,13 @@ def test_an_impossible_pool_is_refused():
 
 @pytest.mark.parametrize("prompt", [[(SYSTEM, 8), (DOCUMENT, 4)], [(SYSTEM, 6), (DOCUMENT, 6)]])
 @pytest.mark.parametrize("cache", [PagedKV, BlisKV])
-def test_equal_prompts_under_different_adapters_have_no_blocks_in_common(kv_face, cache, prompt):
+def test_equal_prompts_under_different_adapters_have_no_blocks_in_common(cache, prompt):
     # Three blocks each, of which an admission may find two: the last token is always computed. The third request finds
     # those of the second, which has its adapter; the last one those of the first, which has none either.
     workload = workload_of([prompt] * 5)
     workload.demands["adapter"] = [-1, 0, 0, 1, -1]
     kv = cache(20, 4, Content(workload))
-    face = kv_face.Face(kv, 5)
+    face = Face(kv, 5)
 
     assert [admit(face, row, 12) for row in range(5)] == [0, 0, 2, 0, 2]
     kv.check()

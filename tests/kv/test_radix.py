@@ -10,17 +10,18 @@ from oracle.radix import ORDERS, Pages
 from simulator.domain import records
 from simulator.kv.content import Content
 from simulator.kv.radix import EVICTIONS, RadixKV
+from support.kv_faces import RadixFace
 
 A, B, C = (records.named_stream(code) for code in range(3))
 NUM_SLOTS = 4
 
 
 @pytest.fixture
-def new(radix_face):
+def new():
     """Return the face of a new cache for prompts."""
     def new_cache(prompts, page_size=1, policy="lru", num_pages=1000, caches=True):
         content = Content(workload_of(prompts))
-        return radix_face.RadixFace(RadixKV(num_pages, page_size, content, caches, policy), NUM_SLOTS)
+        return RadixFace(RadixKV(num_pages, page_size, content, caches, policy), NUM_SLOTS)
 
     return new_cache
 
@@ -134,7 +135,7 @@ def random_prompts(rng):
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 10**6))
-def test_random_use_is_that_of_the_twin(radix_face, seed):
+def test_random_use_is_that_of_the_twin(seed):
     rng = Random(seed)
     prompts, page_size, policy, num_pages = (
         random_prompts(rng), rng.choice([1, 1, 2, 3, 4]), rng.choice(sorted(ORDERS)), rng.randint(4, 80))
@@ -142,7 +143,7 @@ def test_random_use_is_that_of_the_twin(radix_face, seed):
              for _ in range(rng.randint(1, 80))]
     workload = workload_of(prompts)
     kv = RadixKV(num_pages, page_size, Content(workload), True, policy)
-    face, twin, rows = radix_face.RadixFace(kv, NUM_SLOTS), Pages(num_pages, page_size, policy), {}
+    face, twin, rows = RadixFace(kv, NUM_SLOTS), Pages(num_pages, page_size, policy), {}
     for slot, number, priority, kind in steps:
         if slot not in rows:
             row = number % len(prompts)

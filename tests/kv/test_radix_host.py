@@ -12,6 +12,7 @@ from simulator.domain import records
 from simulator.kv.content import Content
 from simulator.kv.radix import RadixKV
 from simulator.kv.radix_host import HostSettings
+from support.kv_faces import HostTreeFace
 
 A, B, C, D = (records.named_stream(code) for code in range(4))
 NUM_SLOTS = 4
@@ -19,12 +20,12 @@ POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
 @pytest.fixture
-def new(host_tree_face):
+def new():
     """Return the face of a new cache for prompts."""
     def new_cache(prompts, pages=100, host=100, write_policy="write_through", policy="lru", page_size=1):
         kv = RadixKV(pages, page_size, Content(workload_of(prompts)), True, policy,
                      HostSettings(host * page_size, write_policy))
-        return host_tree_face.HostTreeFace(kv, NUM_SLOTS)
+        return HostTreeFace(kv, NUM_SLOTS)
 
     return new_cache
 
@@ -291,7 +292,7 @@ class Both:
         self.face.kv.tree.check()
 
 
-def play(host_tree_face, seed):
+def play(seed):
     """Let both do the same."""
     rng = Random(seed)
     prompts, page_size, policy = random_prompts(rng), rng.choice([1, 1, 2, 3]), rng.choice(sorted(ORDERS))
@@ -300,7 +301,7 @@ def play(host_tree_face, seed):
     capacity = rng.choice([5, 20, 60, 200]) * page_size
     workload = workload_of(prompts)
     kv = RadixKV(pages, page_size, Content(workload), True, policy, HostSettings(capacity, write_policy, has_store))
-    both = Both(host_tree_face.HostTreeFace(kv, NUM_SLOTS),
+    both = Both(HostTreeFace(kv, NUM_SLOTS),
                 HostPages(pages, page_size, policy, capacity, write_policy, has_store), prompts, workload)
     for _ in range(rng.randint(5, 100)):
         slot, kind = rng.randrange(NUM_SLOTS), rng.random()
@@ -321,5 +322,5 @@ def play(host_tree_face, seed):
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 10**6))
-def test_random_use_is_that_of_the_twin(host_tree_face, seed):
-    play(host_tree_face, seed)
+def test_random_use_is_that_of_the_twin(seed):
+    play(seed)

@@ -10,6 +10,7 @@ from simulator.domain import records
 from simulator.domain.kv_retention import Retention
 from simulator.kv.content import Content
 from simulator.kv.retaining import RetainingKV
+from support.kv_faces import RetainingFace
 
 NUM_SESSIONS = 4
 
@@ -174,10 +175,10 @@ class Driver:
 
 @pytest.mark.parametrize(("policy", "max_share", "nonzero"), [
     ("ttl", 1.0, (0, 1, 2, 3)), ("pin", 1.0, (0, 1, 3)), ("predicted", 1.0, (0, 1, 3)), ("ttl", 0.3, (0, 1, 4))])
-def test_the_cache_follows_the_rules(kv_face, policy, max_share, nonzero):
+def test_the_cache_follows_the_rules(policy, max_share, nonzero):
     totals = np.zeros(5, int)
     for seed in range(25):
-        driver = Driver(kv_face.RetainingFace, seed, policy, max_share)
+        driver = Driver(RetainingFace, seed, policy, max_share)
         for _ in range(100):
             driver.step()
         totals += driver.counts()

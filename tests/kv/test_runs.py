@@ -9,6 +9,7 @@ from simulator.domain import records
 from simulator.domain.items import Items
 from simulator.kv.content import Content
 from simulator.kv.sparse import SparseKV
+from support.kv_faces import Face
 
 NUM_SLOTS = 4
 OPTIONS = [{}, {"hashes_ahead": 1}, {"drops_last_hit": True}, {"append_unhashed": True}]
@@ -102,9 +103,9 @@ class Pair:
 
 
 @pytest.mark.parametrize("first_seed", range(4))
-def test_runs_decide_as_single_blocks_do(kv_face, first_seed):
+def test_runs_decide_as_single_blocks_do(first_seed):
     for seed in range(first_seed * 50, first_seed * 50 + 50):
-        pair = Pair(kv_face.Face, seed)
+        pair = Pair(Face, seed)
         for _ in range(60):
             pair.draw.choice([pair.admit, pair.admit, pair.go_on, pair.go_on, pair.go_on, pair.leave])()
             pair.agree()

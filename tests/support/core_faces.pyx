@@ -1,9 +1,10 @@
-# cython: language_level=3
 """The methods of some structures of simulator/core as Python functions, with checked arguments."""
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 from simulator.core cimport hash_map, tied_counts, tied_minima
+from simulator.core.heap cimport Keyed, RowHeap, first_ns, pop_row, push_row
 from simulator.core.index_list cimport NONE, IndexLinks, IndexList, new_list
 
 cdef enum:
@@ -175,3 +176,28 @@ cdef class TiedMinima:
 
     def all_tied(self):
         return self.it.least(), [self.it.tied(k) for k in range(self.it.ties())]
+
+
+cdef class TimedRows:
+    """Rows in order of a time, then of their number."""
+
+    cdef RowHeap heap
+
+    def __cinit__(self):
+        memset(&self.heap, 0, sizeof(RowHeap))
+
+    def __dealloc__(self):
+        free(self.heap.entries)
+
+    def __len__(self):
+        return self.heap.size
+
+    def push(self, time_ns, row):
+        push_row(&self.heap, time_ns, row)
+
+    def pop(self):
+        cdef Keyed first = pop_row(&self.heap)
+        return first.key, first.number
+
+    def first_ns(self):
+        return first_ns(&self.heap)
