@@ -41,6 +41,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "prefill, decode -> tables of this pool -> keys"))] = {}
     backends: Annotated[dict[str, dict[Role, dict[str, Any]]], Meta(description=(
         "backend -> prefill, decode -> keys of this pool's [latency]"))] = {}
+    rate_per_s: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description=(
+        "most requests that the clients send in a second, so that they begin one after the other; absent: at once"))
+    ] = None
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +57,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     least_max_num_seqs: Annotated[int, Meta(ge=1, le=1_000_000, description=(
         "least number of running requests that the engine allows; else the number of clients"))] = 256
     most_requests: Annotated[Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description=(
-        "most requests of a run, but at least two for each client; absent: no limit"))] = None
+        "most requests of a run, but at least two for each client: the first one of each, which wait for each other, "
+        "weigh more in the mean than they did; absent: no limit"))] = None
     stand_in: Annotated[bool, Meta(description=(
         "vLLM's scheduler and NIXL replay the runs of any framework"))] = False
     options: Annotated[list[Options], Meta(description="options of the servers of some rows")] = []
@@ -126,7 +130,7 @@ def _tables(row: dict, counts: dict[str, int], parameters: Parameters, options: 
             *(each.engine for each in options)),
         "workload": {"type": "synthetic", "num_requests": requests,
                      "prompt_tokens": _lengths(prompt, parameters), "output_tokens": _lengths(output, parameters),
-                     "load": {"mode": "concurrency", "concurrency": clients}}}
+                     "load": {"mode": "concurrency", "concurrency": clients, **_ramp(clients, options)}}}
     if deployed.is_split(row):
         split = deployed.pools_of(row, framework, parameters.stand_in, fault)
         return tables | split | {"pools": [_merged(pool, *(each.pools.get(pool["role"], {}) for each in options))
@@ -141,6 +145,12 @@ def _merged(table: dict, *others: dict) -> dict:
         table = table | {key: _merged(table.get(key, {}), value) if isinstance(value, dict) else value
                          for key, value in other.items()}
     return table
+
+
+def _ramp(clients: int, options: list[Options]) -> dict[str, float]:
+    """Return the time in which the clients begin, at the rate of the last options that have one."""
+    rates = [each.rate_per_s for each in options if each.rate_per_s is not None]
+    return {"ramp_up_s": clients / rates[-1]} if rates else {}
 
 
 def _lengths(nominal: int, parameters: Parameters) -> dict:
