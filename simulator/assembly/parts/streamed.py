@@ -17,7 +17,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.results.streamed import StreamedTotals
 from simulator.results.summary_keys import keys_of
 from simulator.workload.chunks import CAN_GIVE_BACK
-from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES
+from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, RATES
 from simulator.workload.types.trace_chunks import FORMATS
 
 KEY = "output.streamed"
@@ -55,14 +55,10 @@ def _other(name: str, usual: Any):
     return value
 
 
-def _given(key: str):
-    """Return the function place -> a key of a drawn workload; True: the workload is not drawn."""
-    return lambda place: place.workload.type != "synthetic" or getattr(place.workload.parameters, key, None)
-
-
-def _of_drawn(key: str):
-    """Return the function place -> a key of a drawn workload; None: the workload is not drawn."""
-    return lambda place: getattr(place.workload.parameters, key, None) if place.workload.type == "synthetic" else None
+def _given(*keys: str):
+    """Return the function place -> a drawn workload has one of the keys; True: the workload is not drawn."""
+    return lambda place: place.workload.type != "synthetic" or any(
+        getattr(place.workload.parameters, key, None) is not None for key in keys)
 
 
 def _of_trace(key: str):
@@ -85,8 +81,8 @@ def _hashed_key(place: Place) -> str | None:
     return getattr(routing.parameters, "key", None) if routing.policy == "consistent_hash" else None
 
 
-NUMBERED = Feature("numbers of requests", "workload.num_requests", value=_given("num_requests"))
-ARRIVING = Feature("arrival processes", "workload.arrival", value=_given("arrival"))
+NUMBERED = Feature("numbers of requests", "workload.num_requests", value=_given("num_requests", "duration_s"))
+ARRIVING = Feature("arrival processes", "workload.arrival", value=_given("arrival", "rate"))
 LENGTH_KEYS = ("prompt_tokens", "output_tokens")
 
 # what does not go with it -> why
@@ -104,9 +100,7 @@ ROWS = {
     Feature("presets", "workload.preset", "none"): AT_ONCE,
     Feature("system prompts", "workload.system_prompts", value=_drawn("system_prompts")): (
         "KV that requests share names rows of requests that have ended"),
-    Feature("ends of drawn workloads", "workload.duration_s", value=_of_drawn("duration_s")): (
-        "the number of requests must be known"),
-    Feature("rates that change", "workload.rate"): AT_ONCE,
+    Feature("rates that place requests", "workload.rate.kind", RATES): AT_ONCE,
     Feature("ramps of arrivals", "workload.arrival.ramp"): AT_ONCE,
     Feature("stretched arrivals", "workload.arrival.rescale_to_rate", False): AT_ONCE,
     Feature("arrivals that are not drawn one by one", "workload.arrival.process", PROCESSES): AT_ONCE,
@@ -152,8 +146,8 @@ class Streamed(Part):
     conflicts = [*(Conflict(feature, STREAMED, why) for feature, why in ROWS.items()),
                  *(Conflict(STREAMED, without(feature, phrase), lambda place, why=why: why if place.workload else "",
                             why) for feature, phrase, why in (
-                     (NUMBERED, "workload.num_requests", "the number of requests must be known"),
-                     (ARRIVING, "[workload.arrival]", OPEN)))]
+                     (NUMBERED, "workload.num_requests or duration_s", "the number of requests must be known"),
+                     (ARRIVING, "[workload.arrival] or [workload.rate]", OPEN)))]
     summary_before = "latency"
     summary_keys = keys_of(quantiles__relative_error="largest error of the percentiles of this file, as a share of "
                            "their value; a run with [output] streamed")
