@@ -1,5 +1,6 @@
 """The requests of an experiment, read or drawn, as its engines take them."""
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 
 from simulator.assembly.grammar_load import with_grammar_notes
 from simulator.assembly.pooling import without_outputs
@@ -12,6 +13,9 @@ from simulator.workload.base import Workload
 from simulator.workload.grammars import with_grammars
 from simulator.workload.load import load
 from simulator.workload.open_ended import ENOUGH, Enough
+
+# Modules that draw or read requests while they are served, by the type of the workload; few runs ask for them.
+CHUNKED = {"synthetic": "simulator.workload.types.drawn_chunks", "trace": "simulator.workload.types.trace_chunks"}
 
 
 def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable[Site] = ()) -> Workload:
@@ -33,12 +37,10 @@ def requests_of(experiment: Experiment, enough: Enough = ENOUGH, sites: Iterable
 
 
 def chunks_of(experiment: Experiment) -> Workload | None:
-    """Return requests that are drawn while they are served; None: all are before."""
+    """Return requests drawn or read while they are served; None: all are before."""
     if not experiment.output.streamed:
         return None
-    from simulator.workload.types.drawn_chunks import chunked  # few runs ask for it
-
-    return chunked(experiment.workload, experiment.seed)
+    return import_module(CHUNKED[experiment.workload.type]).chunked(experiment.workload, experiment.seed)
 
 
 def rows_to_send(experiment: Experiment, plays_per_slot: int) -> Workload:

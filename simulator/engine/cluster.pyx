@@ -238,7 +238,7 @@ cdef class Cluster:
     def _forget_behind_horizon(self):
         """Take back output that clients would see only after the horizon: the host takes time after an iteration."""
         cdef Replica replica
-        requests = self.workload.requests
+        requests = self.workload.requests if self.workload.chunks is None else self.workload.chunks.held
         requests["first_token_ns"][requests["first_token_ns"] > self._horizon_ns] = -1
         late = np.flatnonzero((requests["status"] == COMPLETED) & (requests["completed_ns"] > self._horizon_ns))
         requests["status"][late], requests["completed_ns"][late] = RUNNING, -1

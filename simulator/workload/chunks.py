@@ -1,4 +1,4 @@
-"""Requests in chunks: rows that are drawn when they are needed, and given up when their requests have ended.
+"""Requests in chunks: rows drawn or read when they are due, given up when they ended.
 
 Columns are windows in anonymous memory that is reserved, not used: an address costs nothing. A chunk of rows takes
 memory from its draw until its pages are given back to the system, so a run holds the rows from the oldest request that
@@ -7,7 +7,7 @@ has not ended to the last one drawn. Row numbers are those of a whole table.
 import mmap
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -42,21 +42,24 @@ class RequestChunks:
     num_given_up : rows that were given to the taker.
     most_held : the most rows that were held at once.
     last_completed_ns : the last completion among the rows given to the taker.
+    horizon_ns : end of the run; what clients would see later is taken back then, so its requests have not ended.
 
     Parameters
     ----------
     num_requests : of the whole run.
     draw_part : called with the first row and the number of rows of each chunk, in order; returns the requests.
     chunk_rows : rows of a chunk, so many that whole pages hold each column: a multiple of a quarter of a page's bytes.
+    first_id : id of the first request; the others follow.
     """
 
     taker: Taker
+    horizon_ns = np.iinfo(np.int64).max
 
     def __init__(self, num_requests: int, draw_part: Callable[[int, int], Workload], longest_text: int,
-                 chunk_rows: int = CHUNK_ROWS):
+                 chunk_rows: int = CHUNK_ROWS, first_id: int = 0):
         self.longest_text, self.num_given_up, self.most_held, self.last_completed_ns = longest_text, 0, 0, 0
         self._num_requests, self._draw_part, self._chunk_rows = num_requests, draw_part, chunk_rows
-        self._num_drawn = 0
+        self._num_drawn, self._first_id = 0, first_id
         self._windows: list[_Window] = []
         self._filled: list[tuple[np.ndarray, Callable]] = []
         self._held: deque[tuple[int, int]] = deque()            # drawn, and not given to the taker: first, last
@@ -64,11 +67,16 @@ class RequestChunks:
         self._requests, self._demands, self._outcomes = (
             self._window(dtype) for dtype in (records.REQUEST, records.DEMAND, records.OUTCOME))
 
-    def workload(self, notes: tuple[str, ...] = ()) -> Workload:
-        """Return the workload of all rows, none of which is drawn yet."""
+    def workload(self, notes: tuple[str, ...] = (), labels: Mapping[str, list[str]] | None = None) -> Workload:
+        """Return the workload of all rows, none of which is drawn yet.
+
+        Parameters as in Workload.
+        """
         return Workload(
             requests=self._requests, demands=self._demands, outcomes=self._outcomes,
-            segments=np.empty(0, records.SEGMENT), request_ids=range(self._num_requests), notes=notes, chunks=self)
+            segments=np.empty(0, records.SEGMENT),
+            request_ids=range(self._first_id, self._first_id + self._num_requests),
+            labels=dict(labels or {}), notes=notes, chunks=self)
 
     def column(self, dtype, values_of: Callable[[Workload], object]) -> np.ndarray:
         """Return a further column.
@@ -93,9 +101,14 @@ class RequestChunks:
         self.most_held = max(self.most_held, last - self.num_given_up)
         return last
 
+    @property
+    def held(self) -> np.ndarray:
+        """The requests that were drawn, and not given to the taker."""
+        return self._requests[self.num_given_up:self._num_drawn]
+
     def sum_up(self, gaps: WeightedSamples) -> None:
         """Give the oldest chunks to the taker, as far as all their requests have ended."""
-        while self._held and (self._requests["status"][slice(*self._held[0])] >= records.COMPLETED).all():
+        while self._held and self._have_ended(*self._held[0]):
             first, last = self._held.popleft()
             self._take(first, last)
             self._ended.append((first, last, int(self._requests["arrival_ns"][self._num_drawn - 1])))
@@ -120,6 +133,11 @@ class RequestChunks:
         self.taker.take_gaps(gaps)
         return replace(self._part(first, self._num_drawn), notes=workload.notes, chunks=self)
 
+    def _have_ended(self, first: int, last: int) -> bool:
+        requests = self._requests[first:last]
+        return bool((requests["status"] >= records.COMPLETED).all() and all(
+            requests[name].max() <= self.horizon_ns for name in ("first_token_ns", "completed_ns")))
+
     def _take(self, first: int, last: int) -> None:
         part = self._part(first, last)
         is_done = part.requests["status"] == records.COMPLETED
@@ -132,7 +150,7 @@ class RequestChunks:
         return Workload(
             requests=self._requests[first:last], demands=self._demands[first:last],
             outcomes=self._outcomes[first:last], segments=np.empty(0, records.SEGMENT),
-            request_ids=np.arange(first, last))
+            request_ids=np.arange(first, last) + self._first_id)
 
     def _window(self, dtype: np.dtype) -> np.ndarray:
         window = _Window(self._num_requests, dtype)

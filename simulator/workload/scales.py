@@ -8,19 +8,20 @@ from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
 
 
 def scale(columns: Columns, time: float = 1.0, prefill: float = 1.0, decode: float = 1.0,
-          since_zero: bool = False) -> Columns:
+          fixed_ns: int | None = None) -> Columns:
     """Return requests with times and lengths multiplied.
 
-    Lengths are rounded, and stay at least 1. The first arrival (with `since_zero`, time 0) is the fixed point; times
+    Lengths are rounded, and stay at least 1. `fixed_ns` is the fixed point of times, None: the first arrival; times
     between requests of a play are multiplied like times between plays. Segment boundaries are scaled as positions in
     the prompt, so equal prefixes stay equal and the segments still add up to the prompt. An output of 0 tokens stays 0;
     a declared limit, a predicted length and reasoning tokens scale with the outputs.
     """
     if time != 1:
-        first_ns = columns.arrival_ns.min() if len(columns) and not since_zero else 0
-        since_first_ns = columns.arrival_ns - first_ns
-        scaled_ns = _scaled(since_first_ns, time, MAX_TIME_NS - first_ns, "workload.time_scale", "ns of trace")
-        columns = replace(columns, arrival_ns=first_ns + scaled_ns, waits=_scaled_waits(columns.waits, time))
+        if fixed_ns is None:
+            fixed_ns = columns.arrival_ns.min() if len(columns) else 0
+        since_fixed_ns = columns.arrival_ns - fixed_ns
+        scaled_ns = _scaled(since_fixed_ns, time, MAX_TIME_NS - fixed_ns, "workload.time_scale", "ns of trace")
+        columns = replace(columns, arrival_ns=fixed_ns + scaled_ns, waits=_scaled_waits(columns.waits, time))
     if prefill != 1:
         lengths = _scaled(columns.prompt_tokens, prefill, MAX_TOKENS, "workload.prefill_scale", "prompt tokens")
         prompts = columns.prompts and _scale_prompts(columns.prompts, prefill)

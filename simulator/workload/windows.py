@@ -36,16 +36,11 @@ def placed(columns: Columns, path: str, window: Window, keeps_lead: bool) -> Col
         No request is left; a trace with `keeps_lead` counts from 1970.
     """
     first_ns = int(_roots(columns, columns.arrival_ns).min()) + columns.origin_ns
-    if keeps_lead and first_ns >= CALENDAR_NS:
-        raise InputErrors([KeyFault('workload.time_origin: "trace" keeps what is before the first arrival, and this '
-                                    "trace counts from 1970")])
-    if window == Window():
-        begin_ns, kept = (0 if keeps_lead else first_ns), columns
-    else:
-        own_ns = _recorded_ns(columns) + columns.origin_ns
-        kept, begin_ns = _cut(columns, own_ns, first_ns, path, window, keeps_lead)
+    placement = Placement.of(window, first_ns, keeps_lead)
+    kept = columns if window == Window() else _cut(columns, _recorded_ns(columns) + columns.origin_ns, placement, path)
+    begin_ns = placement.begin_ns
     times_ns = _first_of(_roots(kept, kept.arrival_ns)) + columns.origin_ns
-    notes = _notes_on_start(path, times_ns, begin_ns, window.start_s is None)
+    notes = notes_on_start(path, times_ns, begin_ns, window.start_s is None)
     arrival_ns = kept.arrival_ns
     if columns.origin_ns != begin_ns:
         arrival_ns = arrival_ns + (columns.origin_ns - begin_ns)
@@ -84,23 +79,62 @@ def _roots(columns: Columns, own_ns: np.ndarray) -> np.ndarray:
     return own_ns[is_root]
 
 
-def _cut(columns: Columns, own_ns: np.ndarray, first_ns: int, path: str, window: Window,
-         keeps_lead: bool) -> tuple[Columns, int]:
-    """Return the requests inside the window, and where its clock begins."""
-    start_ns, end_ns = (_on_clock(each, first_ns) for each in window)
-    before = np.zeros(len(own_ns), bool) if start_ns is None else own_ns < start_ns
-    after = np.zeros(len(own_ns), bool) if end_ns is None else own_ns >= end_ns
+class Placement(NamedTuple):
+    """A window on the clock of a trace, ns.
+
+    window : as given. first_ns : the first arrival of the trace. start_ns, end_ns : None: there is none.
+    begin_ns : where time begins.
+    """
+
+    window: Window
+    first_ns: int
+    start_ns: int | None
+    end_ns: int | None
+    begin_ns: int
+
+    @classmethod
+    def of(cls, window: Window, first_ns: int, keeps_lead: bool) -> "Placement":
+        """Return a window on the clock of a trace; other parameters as of `placed`.
+
+        Raises
+        ------
+        InputErrors
+            A trace with `keeps_lead` counts from 1970.
+        """
+        if keeps_lead and first_ns >= CALENDAR_NS:
+            raise InputErrors([KeyFault('workload.time_origin: "trace" keeps the time before the first arrival, and '
+                                        "this trace counts from 1970")])
+        start_ns, end_ns = (_on_clock(each, first_ns) for each in window)
+        begin_ns = start_ns if start_ns is not None else 0 if keeps_lead else first_ns
+        return cls(window, first_ns, start_ns, end_ns, begin_ns)
+
+    def notes(self, path: str, num_before: int, num_left: int, num_after: int, last_ns: int) -> tuple[str, ...]:
+        """Return a note on the requests outside; last_ns : the last arrival of the trace.
+
+        Raises
+        ------
+        InputErrors
+            No request is inside.
+        """
+        given = {key: value for key, value in self.window._asdict().items() if value is not None}
+        if not given:
+            return ()
+        asked = " and ".join(f"{key} = {value:.15g}" for key, value in given.items())
+        if not num_left:
+            raise InputErrors([KeyFault(f"workload.{next(iter(given))}: with {asked} no request of {path} is left; "
+                                        f"they come from {self.first_ns / 1e9:.15g} to {last_ns / 1e9:.15g} s")])
+        return (f"{path}: {asked}: of {num_before + num_left + num_after} requests {num_before} are before and "
+                f"{num_after} after that, and were left out.",)
+
+
+def _cut(columns: Columns, own_ns: np.ndarray, placement: Placement, path: str) -> Columns:
+    """Return the requests inside a window."""
+    before = np.zeros(len(own_ns), bool) if placement.start_ns is None else own_ns < placement.start_ns
+    after = np.zeros(len(own_ns), bool) if placement.end_ns is None else own_ns >= placement.end_ns
     is_left = ~(before | after)
-    asked = " and ".join(f"{key} = {value:.15g}" for key, value in window._asdict().items() if value is not None)
-    if not is_left.any():
-        raise InputErrors([KeyFault(f"workload.{'end_s' if window.start_s is None else 'start_s'}: with {asked} no "
-                                    f"request of {path} is left; they come from {first_ns / 1e9:.15g} to "
-                                    f"{own_ns.max() / 1e9:.15g} s")])
-    note = (f"{path}: {asked}: of {len(own_ns)} requests {int(before.sum())} are before and {int(after.sum())} after "
-            "that, and were left out.")
-    begin_ns = start_ns if start_ns is not None else 0 if keeps_lead else first_ns
+    notes = placement.notes(path, int(before.sum()), int(is_left.sum()), int(after.sum()), int(own_ns.max()))
     kept = columns if is_left.all() else _only(columns, own_ns, is_left)
-    return replace(kept, notes=(*kept.notes, note)), begin_ns
+    return replace(kept, notes=(*kept.notes, *notes))
 
 
 def _on_clock(time_s: float | None, first_ns: int) -> int | None:
@@ -149,8 +183,10 @@ def _first_of(times_ns: np.ndarray) -> np.ndarray:
     return first_ns if first_ns[0] < first_ns[-1] else np.sort(times_ns)
 
 
-def _notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_default: bool) -> tuple[str, ...]:
-    """Return notes if the trace begins with a gap of over `LONG` median gaps: before its first arrival, or after.
+def notes_on_start(path: str, times_ns: np.ndarray, begin_ns: int, is_default: bool) -> tuple[str, ...]:
+    """Return notes if a trace begins with a gap of over `LONG` median gaps.
+
+    The gap may be before its first arrival, or after it.
 
     times_ns : the first ones, ascending, in the trace's own time, as `begin_ns`.
     is_default : the trace begins there by default, not by a key.

@@ -9,11 +9,13 @@ import pytest
 
 import simulator
 from simulator.api import Order, run_ordered
+from simulator.assembly.parts.streamed import ROUTERS, SCORERS
 from simulator.core.quantile_sketch import RELATIVE_ERROR
 from simulator.errors import InputErrors
 from simulator.results.stretches import MOST_STRETCHES
 from simulator.workload import chunks
 from simulator.workload.load import load
+from simulator.workload.types import trace
 from support.every_key import read
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -83,6 +85,48 @@ def test_batch_means_of_long_runs_are_of_stretches():
     wrong = [path for path, *_ in differences(ordinary, streamed)]
     assert all(path.endswith(OF_STRETCHES) for path in wrong)
     assert math.isclose(ordinary["served_share"], streamed["served_share"], abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_routers_send_each_request_to_the_same_replica(router):
+    ordinary, streamed = (data(each, router=router) for each in (False, True))
+    for table in (ordinary, streamed) if router == "weighted" else ():
+        table["cluster"]["routing"]["scorers"] = [{"name": name, "weight": 1.0} for name in SCORERS]
+    assert not list(differences(*(simulator.run(read(table)).summary for table in (ordinary, streamed))))
+
+
+LATE = {"output_token_us": 9000.0, "completion_us": 300_000.0}
+
+
+@pytest.mark.parametrize(("router", "horizon_s", "host"), [
+    ("random", 9.0, {}), ("random", 21.0, LATE), ("least_loaded", 21.0, {}), ("power_of_two", 0.004, {}),
+    ("round_robin", 1e6, {}), ("lor", 15.0, LATE)])
+def test_a_horizon_cuts_the_same_requests(router, horizon_s, host):
+    ordinary, streamed = (
+        simulator.run(read(data(each, router=router) | {"horizon_s": horizon_s, "latency": {
+            "backend": "linear", "base_us": 5000.0, "per_prefill_token_us": 9.5, "host": host}})).summary
+        for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert [note for note in ordinary["diagnosis"] if "horizon_s" in note] == [
+        note for note in streamed["diagnosis"] if "horizon_s" in note]
+
+
+TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens,session\n" + "".join(
+    f"{3 + i / 190:.6f},{i * 37 % 190 + 1},{i * 53 % 61},{i % 89}\n" for i in range(6000))
+
+
+@pytest.mark.parametrize(("router", "keys"), [
+    ("session", {}), ("consistent_hash", {"start_s": 9.0, "max_requests": 3000}), ("least_loaded", {"time_scale": 0.8}),
+    ("round_robin", {"duration_s": 20.0, "time_origin": "trace"})])
+def test_a_trace_has_the_numbers_of_an_ordinary_run(tmp_path, monkeypatch, router, keys):
+    monkeypatch.setattr(trace, "PIECE_BYTES", 9999)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    ordinary, streamed = (
+        simulator.run(read(data(each, router=router, max_model_len=200) | {"workload": {
+            "type": "trace", "path": str(tmp_path / "trace.csv")} | keys})).summary for each in (False, True))
+    assert ordinary["requests"]["completed"] > 2000
+    assert not list(differences(ordinary, streamed))
+    assert [note for note in streamed["diagnosis"] if "percentiles are" not in note] == ordinary["diagnosis"]
 
 
 @pytest.mark.parametrize("router", ["random", "least_loaded"])

@@ -1,5 +1,6 @@
 """Settings for each row of the table of conflicts: those that no pair of `support.pairs` reaches, and such pairs."""
 from support.every_key import ABSENT
+from support.every_key_workloads import vidur
 from support.pairs import FEATURES, MOVES, ROLES
 
 NIXL = {"pools": ROLES, "kv_transfer": {"protocol": "nixl"} | MOVES}
@@ -37,15 +38,15 @@ def host(key):
 
 
 STREAMED = tuple({"output.streamed": True} | more for more in (
-    {"output.token_times": True, "output.chrome_trace": True, "output.vidur_csv": True, "horizon_s": 60.0,
+    {"output.token_times": True, "output.chrome_trace": True, "output.vidur_csv": True,
      "latency": {"backend": "roofline", "uncertainty": True, "host": {
          "front_end_us": 9.0, "front_end_per_prompt_token_us": 1.0}},
      "cluster.admission": {"policy": "reject_all", "latency_s": 0.1},
      "cluster.routing": {"policy": "cache_aware", "latency_s": 0.1, "retry_timeout_s": 1.0},
      "engine.policy": "priority", "engine.max_num_queued_reqs": 9, "engine.max_num_queued_tokens": 9,
      "engine.structured_outputs": {"fraction": 0.5}, "engine.encoder": {}, "engine.task": "pooling",
-     "workload.duration_s": 5.0, "workload.system_prompts": {"num_tokens": 9},
-     "workload.rate": {"kind": "diurnal", "mean_per_s": 1.0}, "workload.load": {"max_in_flight": 9},
+     "workload.system_prompts": {"num_tokens": 9},
+     "workload.load": {"max_in_flight": 9},
      "workload.measure": {"warmup_s": 1.0}, "workload.warmup": {"copies_of_first": 1},
      "workload.output_knowledge": {"predictor": "exact"}, "workload.cancel_at_deadline": False,
      "workload.images": {"count": {"distribution": "constant", "tokens": 1}, "rule": "tokens_per_image",
@@ -58,7 +59,11 @@ STREAMED = tuple({"output.streamed": True} | more for more in (
     {"workload.arrival": {"process": "poisson", "ramp": "linear", "start_rate_per_s": 1.0, "end_rate_per_s": 2.0}},
     {"workload": {"type": "synthetic", "num_requests": 9}, "engine.scheduler": "orca"},
     {"workload": {"type": "synthetic", "preset": "vllm_random", "num_requests": 9}},
-    {"workload": {"type": "trace", "path": "t"}},
+    {"workload.rate": {"kind": "counts", "path": "t"}},
+    {"workload": {"type": "trace", "path": "t", "on_bad_row": "skip"}},
+    {"workload": {"type": "trace", "path": "t", "format": "mooncake"}},
+    vidur(),
+    {"cluster.routing": {"policy": "weighted"}}, {"cluster.routing": {"policy": "consistent_hash", "key": "prompt"}},
     {"workload.num_requests": ABSENT}))
 CASES = (
     {"engine.task": "pooling", "engine.structured_outputs": {"fraction": 0.5}}, DRAFTS | {"engine.task": "pooling"},

@@ -1,10 +1,12 @@
-"""Requests that are drawn when they are due and given up when they have ended, for [output] streamed."""
+"""Requests that come when they are due and go when they have ended: [output] streamed."""
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import replace
 
+from simulator import registry
 from simulator.assembly.parts.base import Fault, Part
 from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.config.parts import keys_in
@@ -15,10 +17,16 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.results.streamed import StreamedTotals
 from simulator.results.summary_keys import keys_of
 from simulator.workload.chunks import CAN_GIVE_BACK
-from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES
+from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, RATES
+from simulator.workload.types.trace_chunks import FORMATS
 
 KEY = "output.streamed"
-ROUTERS = ("round_robin", "random", "least_loaded")
+# Routers and scorers that keep numbers of replicas alone, and of requests in flight.
+ROUTERS = ("round_robin", "random", "least_loaded", "power_of_two", "weighted", "lor", "session", "consistent_hash",
+           "vllm_dp", "waiting_limit", "weighted_random", "always_busiest", "least_busy_time", "least_throughput",
+           "least_latency")
+SCORERS = ("queue-depth", "kv-utilization", "running-requests", "active-requests", "load-balance", "load-aware",
+           "token-load", "vllm-dp")
 STREAMED = Feature("requests given up when they end", KEY, False)
 GIVEN_UP = "rows are given up when their requests end"
 AT_ONCE = "their requests are drawn together"
@@ -47,13 +55,34 @@ def _other(name: str, usual: Any):
     return value
 
 
-def _given(key: str):
-    """Return the function place -> a key of a drawn workload; True: the workload is not drawn."""
-    return lambda place: place.workload.type != "synthetic" or getattr(place.workload.parameters, key, None)
+def _given(*keys: str):
+    """Return the function place -> a drawn workload has one of the keys; True: the workload is not drawn."""
+    return lambda place: place.workload.type != "synthetic" or any(
+        getattr(place.workload.parameters, key, None) is not None for key in keys)
 
 
-NUMBERED = Feature("numbers of requests", "workload.num_requests", value=_given("num_requests"))
-ARRIVING = Feature("arrival processes", "workload.arrival", value=_given("arrival"))
+def _of_trace(key: str):
+    """Return the function place -> a key of a trace; None: the workload is none."""
+    return lambda place: place.workload.type == "trace" and getattr(
+        place.workload.parameters, key, getattr(place.workload.parameters.parameters, key, None))
+
+
+def _scorers(place: Place) -> str:
+    """Return the names of scorers that are not among `SCORERS`."""
+    routing = place.cluster.routing
+    chosen = registry.load("router", routing.policy)
+    names = [each.name for each in routing.scorers] or [
+        each[0] for each in chosen.usual_scorers(routing.parameters)]
+    return ", ".join(name for name in names if name not in SCORERS)
+
+
+def _hashed_key(place: Place) -> str | None:
+    routing = place.cluster.routing
+    return getattr(routing.parameters, "key", None) if routing.policy == "consistent_hash" else None
+
+
+NUMBERED = Feature("numbers of requests", "workload.num_requests", value=_given("num_requests", "duration_s"))
+ARRIVING = Feature("arrival processes", "workload.arrival", value=_given("arrival", "rate"))
 LENGTH_KEYS = ("prompt_tokens", "output_tokens")
 
 # what does not go with it -> why
@@ -63,12 +92,15 @@ ROWS = {
     Feature("times of tokens", "output.token_times", False): "the table grows with the number of requests",
     Feature("Chrome traces", "output.chrome_trace", False): GIVEN_UP,
     Feature("Vidur's tables", "output.vidur_csv", False): GIVEN_UP,
-    Feature("workloads that are not drawn", "workload.type", "synthetic"): "its requests are not drawn one by one",
+    Feature("workloads of other types", "workload.type", ("synthetic", "trace")): "its requests are drawn together",
+    Feature("trace formats without parts", "workload.format", FORMATS, value=_of_trace("format")): (
+        "it is read as a whole: its requests wait for others, or share text"),
+    Feature("bad rows of a trace", "workload.on_bad_row", "refuse", value=_of_trace("on_bad_row")): (
+        "the rows of a trace are counted before the run"),
     Feature("presets", "workload.preset", "none"): AT_ONCE,
     Feature("system prompts", "workload.system_prompts", value=_drawn("system_prompts")): (
         "KV that requests share names rows of requests that have ended"),
-    Feature("ends of drawn workloads", "workload.duration_s"): "the number of requests must be known",
-    Feature("rates that change", "workload.rate"): AT_ONCE,
+    Feature("rates that place requests", "workload.rate.kind", RATES): AT_ONCE,
     Feature("ramps of arrivals", "workload.arrival.ramp"): AT_ONCE,
     Feature("stretched arrivals", "workload.arrival.rescale_to_rate", False): AT_ONCE,
     Feature("arrivals that are not drawn one by one", "workload.arrival.process", PROCESSES): AT_ONCE,
@@ -82,14 +114,16 @@ ROWS = {
     Feature("clients that wait on", "workload.cancel_at_deadline", True): "no drawn request has a deadline",
     Feature("images", "workload.images"): AT_ONCE,
     Feature("videos", "workload.videos"): AT_ONCE,
-    Feature("ends of runs", "horizon_s", float("inf")): "requests that end behind it were summed up before",
     Feature("several pools", "pools"): NOT_SUMMED,
     Feature("admission policies", "cluster.admission.policy", "always"): WAY,
     Feature("delays of admission", "cluster.admission.latency_s", 0.0): WAY,
     Feature("delays of routing", "cluster.routing.latency_s", 0.0): WAY,
     Feature("routing again", "cluster.routing.retry_timeout_s", 0.0): WAY,
-    Feature("routers that look at replicas", "cluster.routing.policy", ROUTERS): (
-        "a list then has a place for each request"),
+    Feature("routers with lists of requests", "cluster.routing.policy", ROUTERS): "a list has a place for each request",
+    Feature("scorers with lists of requests", "cluster.routing.scorers", value=_scorers): (
+        f"{', '.join(SCORERS)} keep no list of requests"),
+    Feature("hashes of prompts", "cluster.routing.key", "session", value=_hashed_key): (
+        "requests have no other label, and share no text"),
     Feature("schedulers", "engine.scheduler", "vllm"): "it may read requests that have ended",
     Feature("orders of the waiting queue", "engine.policy", "fcfs"): "its heap has a place for each request",
     Feature("pooling", "engine.task", "generate"): NOT_SUMMED,
@@ -112,8 +146,8 @@ class Streamed(Part):
     conflicts = [*(Conflict(feature, STREAMED, why) for feature, why in ROWS.items()),
                  *(Conflict(STREAMED, without(feature, phrase), lambda place, why=why: why if place.workload else "",
                             why) for feature, phrase, why in (
-                     (NUMBERED, "workload.num_requests", "the number of requests must be known"),
-                     (ARRIVING, "[workload.arrival]", OPEN)))]
+                     (NUMBERED, "workload.num_requests or duration_s", "the number of requests must be known"),
+                     (ARRIVING, "[workload.arrival] or [workload.rate]", OPEN)))]
     summary_before = "latency"
     summary_keys = keys_of(quantiles__relative_error="largest error of the percentiles of this file, as a share of "
                            "their value; a run with [output] streamed")
@@ -140,6 +174,8 @@ class Streamed(Part):
             raise InputErrors([KeyFault(f"{KEY}: expected false here: the requests were drawn before the run")])
         workload.chunks.taker = StreamedTotals(
             self.experiment.slo, len(workload), sum(pool.places for pool in prepared.pools))
+        if not math.isinf(self.experiment.horizon_s):
+            workload.chunks.horizon_ns = round(self.experiment.horizon_s * 1e9)
 
     def plan(self, plan, sink):
         return replace(plan, threads=1)

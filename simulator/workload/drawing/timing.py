@@ -15,13 +15,15 @@ from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload.columns import nearest
-from simulator.workload.drawing.arrivals import arrival_times_s
+from simulator.workload.drawing.arrivals import RunningTimes, arrival_times_s
 from simulator.workload.drawing.ramps import goes_by_number, ramped_times_s
 from simulator.workload.drawing.rates.base import Changing, Course, Placement
 from simulator.workload.limits import MAX_TIME_NS
 
 MAX_REQUESTS = 10**9
 MARGIN = 1e-9               # Lambda is rounded: a little more is drawn, and late arrivals are cut off
+SURELY = 1 - 1e-6           # of Lambda: arrivals due by then come in time
+BLOCK = 2**16               # arrivals that are counted at a time
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +80,20 @@ class Timing:
         times_s = self._times_s(gaps, streams, num_requests, math.inf if duration_s is None else duration_s)
         return in_ns(times_s, duration_s, time_scale, self._noun)
 
+    def running(self, gaps, streams: RandomStreams) -> "RunningArrivals":
+        """Return the arrivals block by block; for a process without a ramp, and a rate that places none itself.
+
+        Raises
+        ------
+        InputErrors
+            A rate and a process that do not fit together.
+        """
+        if self.rate is None:
+            return RunningArrivals(RunningTimes(self.process, gaps), None)
+        process = self._at_unit_rate()
+        _check_mean(self._parameters, self.rate)
+        return RunningArrivals(RunningTimes(process, gaps), self.rate.course(streams.generator("rate")))
+
     def _times_s(self, gaps, streams: RandomStreams, count: int | None, duration_s: float) -> np.ndarray:
         if isinstance(self.rate, Placement) and self.process is not None:
             raise _fault("arrival", "this [workload.rate] places requests itself; leave [workload.arrival] out")
@@ -128,6 +144,41 @@ class Timing:
             raise _fault("arrival.process", f'"{self._name}" has times of its own, which no [workload.rate] can change')
         return chosen(self._parameters.at_unit_rate() if hasattr(self._parameters, "at_unit_rate") else
                       msgspec.structs.replace(self._parameters, rate_per_s=1.0))
+
+
+class RunningArrivals:
+    """The arrivals of a workload, block by block; sizes of blocks do not show in them.
+
+    Parameters
+    ----------
+    sums : the arrivals of the process. course : of the rate; None: it does not change.
+    """
+
+    def __init__(self, sums: RunningTimes, course: Course | None):
+        self._sums, self._course = sums, course
+
+    def next_s(self, count: int) -> np.ndarray:
+        """Return the next arrivals in seconds; inf: the rate has ended."""
+        times_s = self._sums.next_s(count)
+        return times_s if self._course is None else self._course.times_s(times_s)
+
+    def count_until(self, duration_s: float, most: int) -> int:
+        """Return how many of the next `most` arrivals come before `duration_s`; they are used up."""
+        count, early = 0, -math.inf
+        if self._course is not None:
+            early = self._course.requests_until(duration_s) * SURELY
+        while count < most:
+            size = min(BLOCK, most - count)
+            times_s = self._sums.next_s(size)
+            if self._course is not None and times_s[-1] >= early:
+                times_s = self._course.times_s(times_s)
+            elif self._course is not None:
+                times_s = np.zeros(size)
+            due = int(np.searchsorted(times_s, duration_s))
+            count += due
+            if due < size:
+                break
+        return count
 
 
 def in_ns(times_s: np.ndarray, duration_s: float | None, time_scale: float = 1.0, noun: str = "request") -> np.ndarray:

@@ -7,7 +7,8 @@ max_tokens, deadline_s, slo_class, tenant, session, model, adapter; and for requ
 think_time_s, play, wait_for, not_before_s; predicted_tokens, reasoning_tokens, num_images, image_tokens. An empty
 cell of max_tokens means the output length, 0 no limit but the engine's window (`budgets`).
 """
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from simulator.domain.sessions import TraceSessions
 from simulator.errors import InputErrors, KeyFault, number_of
 from simulator.workload.columns import FACTS, LABELS, QUEUE_FACTS, Columns
-from simulator.workload.formats.json_rows import as_csv, is_json
+from simulator.workload.formats.json_rows import as_csv, csv_pieces, is_json
 from simulator.workload.formats.native_names import Names, NativeParameters, kind_of_times, names_of
 from simulator.workload.formats.native_waits import COLUMNS as WAITS
 from simulator.workload.formats.native_waits import turns_before, waits_of
@@ -24,9 +25,9 @@ from simulator.workload.formats.prompts import image_facts, images_in, prompts_o
 from simulator.workload.limits import MAX_TIME_NS, MISSING
 from simulator.workload.reading.csv_scan import Column, Kind, Scan, Scanner
 from simulator.workload.reading.epochs import unit_note
-from simulator.workload.reading.faults import Faults, LeftOut
+from simulator.workload.reading.faults import Faults, LeftOut, quoted
 from simulator.workload.reading.files import check_text
-from simulator.workload.reading.tables import scan_columns
+from simulator.workload.reading.tables import scan_columns, scans_of
 
 COLUMNS = {
     "arrived_at": Column(Kind.SECONDS, 0, MAX_TIME_NS, required=True),
@@ -50,6 +51,9 @@ COLUMNS = {
 # The column that includes each fact.
 PART_OF = {"reasoning_tokens": "num_decode_tokens", "image_tokens": "num_prefill_tokens"}
 REQUIRED = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
+# Columns that can be read piece by piece; ids are left out, for they would have to be kept.
+OF_PIECES = {name: COLUMNS[name] for name in (*REQUIRED, "priority", "session")} | {
+    "max_tokens": Column(Kind.INTEGER, 1), "request_id": Column(Kind.IGNORE)}
 
 
 class NativeCsv:
@@ -75,13 +79,7 @@ class NativeCsv:
         first_line = 1 if has_objects else 2
         faults = LeftOut(path, first_line) if self._given.on_bad_row == "skip" else Faults(path)
         table = as_csv(path, data, faults) if has_objects else data
-        found = header_of(path, table)
-        names = names_of(str(path), found, COLUMNS, self._given.columns)
-        column = names.of_file.get("arrived_at")
-        kind, unit_s = Kind.SECONDS, 1.0
-        if column is not None:
-            kind, unit_s = kind_of_times(table, found.index(column), self._given.time_unit)
-        names = names._replace(notes=names.notes + unit_note(path, column, unit_s, "s"))
+        names, kind = self._names(path, table)
         scan = _scan(path, table, names, kind, first_line, faults)
         if "round" not in scan.values:
             self._refuse_rounds()
@@ -96,11 +94,64 @@ class NativeCsv:
             columns = self._columns(without_lines(scan, faults.lines), Faults(path))
         return replace(columns, notes=(*names.notes, *self._notes(path, scan), *notes))
 
+    def parts(self, path: str | Path, pieces: Iterable[bytes]) -> Iterator[Columns]:
+        """Yield the requests of each piece at the times of the file, then the notes.
+
+        Raises
+        ------
+        InputErrors
+            All faults of the file, by line and column; a column that cannot be read piece by piece.
+        """
+        faults, pieces = Faults(path), iter(pieces)
+        first = next(pieces, b"")
+        check_text(path, first)
+        has_objects, tables = is_json(first), chain((first,), pieces)
+        if has_objects:
+            tables = csv_pieces(path, tables, faults)
+        table = next(tables)
+        names, kind = self._names(path, table)
+        for name, native in names.native.items():
+            if native not in OF_PIECES:
+                faults.add(0, f"column {quoted(name)}: is read without output.streamed alone: it needs other requests, "
+                              "or a sum of its own")
+        faults.raise_if_any()
+        self._refuse_rounds()
+        columns, required = _columns_of(names, OF_PIECES, kind)
+        num_in_sessions, scan = 0, None
+        for scan in scans_of(path, chain((table,), tables), columns, required, faults, not names.is_foreign,
+                             1 if has_objects else 2):
+            scan = _in_native_names(scan, names)
+            num_in_sessions += np.count_nonzero(scan.values.get("session", MISSING) != MISSING)
+            if not faults:
+                yield self._columns(scan, faults)
+        faults.raise_if_any()
+        notes = names.notes + self._notes_on_sessions(path, num_in_sessions - len(scan.texts.get("session", ())))
+        if "request_id" in names.native.values():
+            notes += (f"{path}: {names.of_file['request_id']} is not read, and may hold an id twice: [output] streamed "
+                      "numbers requests by their rows.",)
+        yield Columns(*np.empty((3, 0), np.int64), notes=notes)
+
+    def _names(self, path, table: bytes) -> tuple[Names, int]:
+        """Return the names of the columns, and the kind of times; table : begins with a header."""
+        found = header_of(path, table)
+        names = names_of(str(path), found, COLUMNS, self._given.columns)
+        column = names.of_file.get("arrived_at")
+        kind, unit_s = Kind.SECONDS, 1.0
+        if column is not None:
+            kind, unit_s = kind_of_times(table, found.index(column), self._given.time_unit)
+        return names._replace(notes=names.notes + unit_note(path, column, unit_s, "s")), kind
+
     def _notes(self, path, scan: Scan) -> tuple[str, ...]:
-        """Return a note if requests of a session share nothing because the trace does not give shared parts."""
         if self._sessions.accumulate or "prompt" in scan.values or "session" not in scan.values:
             return ()
-        later = int(np.count_nonzero(scan.values["session"] != MISSING)) - len(scan.texts["session"])
+        return self._notes_on_sessions(
+            path, int(np.count_nonzero(scan.values["session"] != MISSING)) - len(scan.texts["session"]))
+
+    def _notes_on_sessions(self, path, later: int) -> tuple[str, ...]:
+        """Return a note if requests of a session share nothing because the trace does not give shared parts.
+
+        later : requests that follow others of their session.
+        """
         how = ", or tell what each adds with a column round and sessions = {accumulate = true}"
         return (f"{path}: {number_of(later, 'request')} that follow others of their session share no token with them, "
                 f"and no cache finds any: there is no column prompt; give one{how}.",) if later > 0 else ()
@@ -153,18 +204,27 @@ def header_of(path, table: bytes) -> list[str]:
 
 def _scan(path, table: bytes, names: Names, kind_of_times: int, first_line: int, faults: Faults) -> Scan:
     """Scan the table with integer request ids or, when one is not an integer, with ids as text."""
-    known = COLUMNS | {"arrived_at": COLUMNS["arrived_at"]._replace(kind=kind_of_times)}
-    required = tuple(names.of_file.get(name, name) for name in REQUIRED)
-    own = names if names.is_foreign else None
+    known = COLUMNS
     kept = faults if isinstance(faults, LeftOut) else Faults(path)
     while True:
-        columns = {name: known[native] for name, native in names.native.items()} if own else known
-        scan = scan_columns(path, table, columns, required, kept, strict=not own, first_row=first_line)
+        columns, required = _columns_of(names, known, kind_of_times)
+        scan = scan_columns(path, table, columns, required, kept, strict=not names.is_foreign, first_row=first_line)
         if not scan.ids_are_text:
             break
-        known |= {"request_id": Column(Kind.TEXT, required=True)}
+        known = COLUMNS | {"request_id": Column(Kind.TEXT, required=True)}
         kept = faults if isinstance(faults, LeftOut) else Faults(path)
     kept.raise_if_any()
+    return _in_native_names(scan, names)
+
+
+def _columns_of(names: Names, known: dict[str, Column], kind_of_times: int) -> tuple[dict, tuple[str, ...]]:
+    """Return the columns to scan, by their names in the file; names of required ones."""
+    known = known | {"arrived_at": known["arrived_at"]._replace(kind=kind_of_times)}
+    columns = {name: known[native] for name, native in names.native.items()} if names.is_foreign else known
+    return columns, tuple(names.of_file.get(name, name) for name in REQUIRED)
+
+
+def _in_native_names(scan: Scan, names: Names) -> Scan:
     return scan._replace(
         values={names.native.get(name, name): values for name, values in scan.values.items()},
         texts={names.native.get(name, name): texts for name, texts in scan.texts.items()})

@@ -15,6 +15,9 @@ class Faults:
         self._messages = []
         self._count = 0
 
+    def __bool__(self):
+        return self._count > 0
+
     def add(self, line: int, text: str) -> None:
         """Add a fault of a line (from 1; 0: of the file)."""
         self._count += 1

@@ -1,5 +1,5 @@
 """Tables in CSV files, by the names in their first line: whole, or in pieces for files larger than memory."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,14 @@ def scan_columns(path: str | Path, data: bytes, known: dict[str, Column], requir
 
 def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Column], required: tuple[str, ...],
                 faults: Faults, strict: bool = False, first_row: int = 2) -> Scan:
-    """Scan a CSV file.
+    """Scan a CSV file; parameters as of `scans_of`."""
+    scans = list(scans_of(path, pieces, known, required, faults, strict, first_row))
+    return scans[0] if len(scans) == 1 else _joined(scans)
+
+
+def scans_of(path: str | Path, pieces: Iterable[bytes], known: dict[str, Column], required: tuple[str, ...],
+             faults: Faults, strict: bool = False, first_row: int = 2) -> Iterator[Scan]:
+    """Yield the scan of each piece of a CSV file; the last one has the texts of all.
 
     Parameters
     ----------
@@ -38,17 +45,19 @@ def scan_pieces(path: str | Path, pieces: Iterable[bytes], known: dict[str, Colu
         scanner.count_from(first_row)
     _check_names(names, known, required, faults, strict)
     columns = [known.get(name, Column(Kind.IGNORE)) for name in names]
-    scans = [scanner.rows(columns)]
+    scan = scanner.rows(columns)
+    num_rows = len(scan.lines)
+    yield scan
     for piece in pieces:
-        if scans[-1].ids_are_text:
+        if scan.ids_are_text:
             break
         check_text(path, piece, scanner.lines_before)
         scanner.feed(piece)
-        scans.append(scanner.rows(columns))
-    scan = scans[0] if len(scans) == 1 else _joined(scans)
-    if not len(scan.lines):
+        scan = scanner.rows(columns)
+        num_rows += len(scan.lines)
+        yield scan
+    if not num_rows:
         faults.add(0, "there are no rows below the first line")
-    return scan
 
 
 def read_integer_column(path: str | Path, data: bytes, column: str) -> np.ndarray:

@@ -1,18 +1,21 @@
 """Drawn requests, chunk by chunk: each property goes on in its own random stream, as if all were drawn at once."""
+import math
+
 import numpy as np
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.errors import InputErrors, KeyFault
 from simulator.workload import chunks
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
 from simulator.workload.columns import Columns
-from simulator.workload.drawing.arrivals import RunningTimes
 from simulator.workload.drawing.choices import LengthChoice
-from simulator.workload.drawing.timing import in_ns
+from simulator.workload.drawing.timing import MAX_REQUESTS, check_number, in_ns
 
 # Classes with draws that follow each other in one stream: a draw of n numbers and one of m are one of n + m.
 PROCESSES = ("poisson", "constant", "gamma", "weibull", "burst")
+RATES = ("diurnal", "mmpp", "piecewise", "spike")
 LENGTHS = ("constant", "uniform", "normal", "lognormal", "exponential", "zipf", "pareto_lognormal", "empirical")
 
 
@@ -35,11 +38,16 @@ def chunked(section, seed: int) -> Workload:
 
     `workload.load.load` draws the same at once.
 
-    section : simulator.config.experiment.Workload, of type "synthetic" and preset "none", with num_requests.
+    section : simulator.config.experiment.Workload, of type "synthetic" and preset "none".
+
+    Raises
+    ------
+    InputErrors
+        No request, or too many; a rate that ends before the last.
     """
     given, streams = section.parameters, ContinuedStreams(seed)
     source = registry.load("workload", section.type)(given)
-    running = RunningTimes(source.timing.process, source.preset.gaps(streams))
+    running, num_requests = source.timing.running(source.preset.gaps(streams), streams), _number(source, seed)
 
     def draw_part(first: int, count: int) -> Workload:
         drawn = source.preset.draw(streams, count)
@@ -51,7 +59,25 @@ def chunked(section, seed: int) -> Workload:
 
     lengths = given.parameters
     longest = _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
-    return chunks.RequestChunks(given.num_requests, draw_part, longest, chunks.CHUNK_ROWS).workload()
+    return chunks.RequestChunks(num_requests, draw_part, longest, chunks.CHUNK_ROWS).workload()
+
+
+def _number(source, seed: int) -> int:
+    """Return the number of requests; where it depends on arrivals, these are drawn once for it."""
+    given, streams = source.parameters, ContinuedStreams(seed)
+    asked, duration_s = given.num_requests, math.inf if given.duration_s is None else given.duration_s
+    if given.rate is None and math.isinf(duration_s):
+        return asked
+    found = source.timing.running(source.preset.gaps(streams), streams).count_until(
+        duration_s, MAX_REQUESTS + 1 if asked is None else asked)
+    if asked is None:
+        check_number(found, f"{duration_s:g} s are")
+    elif found < asked and math.isinf(duration_s):
+        raise InputErrors([KeyFault(f"workload.num_requests: [workload.rate] ends after {found} requests, expected "
+                                    f"{asked}; give duration_s or fewer")])
+    if not found:
+        in_ns(np.empty(0), given.duration_s)            # refuses it
+    return found
 
 
 def _longest(choice: LengthChoice) -> int:

@@ -1,5 +1,6 @@
 """`trace`: requests read from a file."""
 import os
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from simulator.workload.column_options import DEFAULT_OPTIONS, ColumnOptions
 from simulator.workload.columns import Columns, in_arrival_order
 from simulator.workload.history import composed
 from simulator.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from simulator.workload.reading.files import files_in, read_bytes, read_pieces
+from simulator.workload.reading.files import PIECE_BYTES, files_in, read_bytes, read_pieces
 from simulator.workload.scales import cut, scale
 from simulator.workload.windows import Window, placed
 
@@ -69,6 +70,8 @@ class Trace:
     - With `takes_sessions = True` it is built as `Reader(parameters, sessions)`, a `TraceSessions`; with
       `names_sessions = True` a bool.
     - With `read_pieces(path, pieces)` it gets the content of a large file in pieces of whole rows.
+    - With `parts(path, pieces) -> Iterator[Columns]` a trace larger than memory can be served ([output] streamed): the
+      requests of each piece at the times of the file, then a part without requests that has the notes.
     """
 
     Parameters = TraceParameters
@@ -101,16 +104,32 @@ class Trace:
             raise InputErrors([KeyFault(
                 f'workload.load.mode: "timestamps" needs times, which a trace of format = "{given.format}" does not '
                 'have; "lanes" and "concurrency" need none')])
-        columns = scale(columns, prefill=given.prefill_scale, decode=given.decode_scale)
-        if given.max_text_tokens is not None:
-            columns = cut(columns, given.max_text_tokens)
+        columns = self._with_lengths(columns)
         if columns.adds_to is not None:
             columns = composed(columns, given.sessions, options.longest_text and options.longest_text())
         columns = self._placed(columns)
         if columns.waits is None and options.arrivals:
             columns = in_arrival_order(columns)
-        columns = scale(columns, given.time_scale, since_zero=given.start_s is not None)
+        columns = scale(columns, given.time_scale, fixed_ns=None if given.start_s is None else 0)
         return replace(columns, most=given.max_requests)
+
+    def parts(self) -> Iterator[Columns]:
+        """Yield the requests with their lengths piece by piece, at the times of the file.
+
+        Raises
+        ------
+        InputErrors
+            As `columns`.
+        """
+        given = self.parameters
+        self._check_sessions()
+        for columns in self.reader.parts(given.path, read_pieces(given.path, PIECE_BYTES, given.max_bytes)):
+            yield self._with_lengths(columns)
+
+    def _with_lengths(self, columns: Columns) -> Columns:
+        given = self.parameters
+        columns = scale(columns, prefill=given.prefill_scale, decode=given.decode_scale)
+        return columns if given.max_text_tokens is None else cut(columns, given.max_text_tokens)
 
     def _placed(self, columns: Columns) -> Columns:
         """Return the requests of the window, on its clock."""
