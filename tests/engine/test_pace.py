@@ -2,10 +2,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scaling.test_policies import observed, variant
 from simulator.domain.autoscaling import Autoscaling, Delay, Rate, Rates
-from simulator.engine.operations.pace import Limits, Pace, cut, keeping_one
+from simulator.engine.operations.pace import Limits, Lowest, Pace, cut, keeping_one
 from simulator.scaling.base import Autoscaler, Observation
 from simulator.scaling.hpa import Hpa
 
@@ -109,3 +111,14 @@ def test_pools_bound_recommendations():
     assert pace(Hpa).due(Observation(0, seen.variants, 0, seen.finished), {0: 9}) == {0: 1}
     with pytest.raises(ValueError, match="give percent or replicas"):
         Rate(period_s=15.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=40), st.integers(0, 12))
+def test_the_lowest_of_a_window_is_that_of_all_its_values(steps, window_ns):
+    lowest, seen, now_ns = Lowest(window_ns), [], 0
+    for gap_ns, value in steps:
+        now_ns += gap_ns
+        expected = min([value, *(each for time_ns, each in seen if time_ns > now_ns - window_ns)])
+        seen.append((now_ns, value))
+
+        assert lowest.with_value(now_ns, value) == expected

@@ -52,6 +52,10 @@ ROUTER = {
     "dispatch_top_k": acts(1, 3, **SHOWS),
     "dispatch_neutral_load_metric": acts("all_prefills_tokens_num", "num_requests", **SHOWS),
     "dispatch_neutral_load_threshold": acts(1.0, 8192.0, **SHOWS),
+    "headroom[].priority": acts(0, 7, **SHOWS, **routing(dispatch_neutral_load_metric="freeness", headroom=[
+        {"tokens": 900}])),
+    "headroom[].tokens": acts(1, 900, **SHOWS, **routing(dispatch_neutral_load_metric="freeness", headroom=[
+        {"priority": 0}])),
     "status_steps": acts(1, 9, **SHOWS),
     "status_push_interval_s": acts(0.0, 0.3, **SHOWS), "status_poll_interval_s": acts(0.0, 0.3, **SHOWS),
     "enable_instance_status_local_account": acts(True, False, **SHOWS),
@@ -97,7 +101,14 @@ def packing(*policies):
     return moving(*policies, **keys) | {"cluster__routing__policy": "round_robin"}
 
 
+def freeing(**headroom):
+    """Return settings under which replicas with little room give to others, and keep some for urgent requests."""
+    return moving("neutral_load", neutral_load_metric="freeness", neutral_load_threshold=150.0, headroom=[headroom])
+
+
 RESCHEDULER = {
+    "headroom[].priority": acts(0, 7, **freeing(tokens=6000)),
+    "headroom[].tokens": acts(1, 6000, **freeing(priority=0)),
     "policies": acts([], ["neutral_load"], **balancing()),
     "interval_ms": acts(10.0, 100.0, **balancing()),
     "decode_load_metric": refuses("num_requests", NOT_YET, **moving("decode_load")),

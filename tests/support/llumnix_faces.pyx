@@ -11,13 +11,14 @@ from simulator.routing.llumnix.metrics cimport is_less, metric_value
 from simulator.routing.llumnix.planner cimport MovePlanner, PairRule, Pairs
 from simulator.routing.llumnix.predictor cimport OnlinePredictor, ProfileTable, chunked_prefill_ms, decode_ms
 from simulator.routing.llumnix.selectors cimport Selector, fill_selector, select
-from simulator.routing.rescheduling.base cimport Rescheduler
+from simulator.routing.rescheduling.base cimport Movable, Move, Rescheduler
 
 import numpy as np
 
 from simulator.core.random_streams import RandomStreams
 from simulator.routing.llumnix.composition import INFER_TYPES, metric_code
 from simulator.routing.llumnix.planner import PAIR_SELECTORS
+from simulator.routing.rescheduling.base import MOVABLE, ORDER_NAMES, RULE_NAMES
 
 
 class AccountFace:
@@ -313,3 +314,14 @@ def selected(Candidates candidates, spec, kept, is_fallback=False, last=-1, seed
     fill_selector(&selector, spec, False)
     selector.last = last
     return select(candidates, &selector, &given[0], <int32_t>len(kept), is_fallback, draws)
+
+
+def selected_by(Rescheduler policy, requests, rule, order, value):
+    """Return the rows that a rescheduler lets move, of requests as in `selected_requests`."""
+    cdef int32_t[:, ::1] out = np.zeros((2, len(requests)), np.int32)
+    cdef const Movable[::1] rows = np.array(requests, MOVABLE)
+    cdef Move move
+    move.selection.rule, move.selection.order = RULE_NAMES.index(rule), ORDER_NAMES.index(order)
+    move.selection.value = value
+    count = policy.select(&move, &rows[0], <int32_t>len(requests), 1600, &out[0, 0], &out[1, 0])
+    return [rows[i].row for i in out[0, :count]]

@@ -1,5 +1,6 @@
 """Speed at which changes of an autoscaler take effect: windows and rates."""
 import math
+from collections import deque
 
 from simulator.domain.autoscaling import Rate, Rates
 from simulator.scaling.base import Observation
@@ -76,6 +77,23 @@ class Unbroken:
         return found
 
 
+class Lowest:
+    """The lowest value of a window; the cost of a look does not depend on the window."""
+
+    def __init__(self, window_ns: int):
+        self._window_ns = window_ns
+        self._candidates: deque[tuple[int, int]] = deque()      # time, value: both ascend
+
+    def with_value(self, now_ns: int, value: int) -> int:
+        """Return the lowest of the window and a value, which joins the window."""
+        while self._candidates and self._candidates[0][0] <= now_ns - self._window_ns:
+            self._candidates.popleft()
+        while self._candidates and self._candidates[-1][1] >= value:
+            self._candidates.pop()
+        self._candidates.append((now_ns, value))
+        return self._candidates[0][1]
+
+
 class Extreme:
     """Growth up to the lowest recommendation of a window, shrinking to the highest.
 
@@ -84,8 +102,7 @@ class Extreme:
     """
 
     def __init__(self, up_ns: int, down_ns: int):
-        self._up_ns, self._down_ns = up_ns, down_ns
-        self._seen: list[tuple[int, int]] = []      # time, recommended replicas
+        self._least, self._most, self._is_first = Lowest(up_ns), Lowest(down_ns), True
 
     def due(self, now_ns: int, replicas: int, changes: dict[int, int], pending: int) -> dict[int, int]:
         """Return changes that lead into the bounds.
@@ -93,13 +110,11 @@ class Extreme:
         replicas : with the pending changes.
         """
         recommended = replicas - pending + sum(changes.values())
-        if not self._seen:
-            self._seen.append((now_ns, replicas))
-        begin_ns = now_ns - max(self._up_ns, self._down_ns)
-        self._seen = [each for each in self._seen if each[0] > begin_ns]
-        least = min([recommended, *(each for time_ns, each in self._seen if time_ns > now_ns - self._up_ns)])
-        most = max([recommended, *(each for time_ns, each in self._seen if time_ns > now_ns - self._down_ns)])
-        self._seen.append((now_ns, recommended))
+        if self._is_first:
+            self._least.with_value(now_ns, replicas)
+            self._most.with_value(now_ns, -replicas)
+            self._is_first = False
+        least, most = self._least.with_value(now_ns, recommended), -self._most.with_value(now_ns, -recommended)
         change = min(max(replicas, least), most) - replicas
         total = sum(changes.values())
         if total > 0:

@@ -47,6 +47,7 @@ cdef struct Candidate:              # a cache line each for fields of every deci
     int64_t lite_tokens             # lite mode: of texts, as the gateway counts them
     int32_t lite_requests
     int32_t is_silent               # its process stood still when it was looked at last
+    int64_t headroom_tokens         # kept free for urgent requests there
 
 
 # It lives, takes requests and has none: there is nothing else to report.

@@ -15,7 +15,7 @@ _FIELDS = (     # in the order of the struct
     ("i8", "total_tokens used_tokens unallocated_prefill_tokens hybrid_unallocated_tokens"),
     ("i8", "hybrid_decode_tokens waiting_decode_tokens running_decode_tokens loading_tokens"),
     ("i4", "hybrid_decodes waiting_decodes running_decodes in_flight_decodes in_flight_prefills in_flight"),
-    ("i8", "step lite_tokens"), ("i4", "lite_requests is_silent"))
+    ("i8", "step lite_tokens"), ("i4", "lite_requests is_silent"), ("i8", "headroom_tokens"))
 
 CANDIDATE = np.dtype([(name, kind) for kind, names in _FIELDS for name in names.split()], align=True)
 if CANDIDATE.itemsize != sizeof(Candidate):

@@ -59,7 +59,8 @@ cdef float freeness(const Candidate* c) noexcept nogil:
 
     Sun et al., Llumnix, OSDI 2024, section 4.4: (memory - sum of virtual usages) / batch size.
     """
-    return <float>(c.total_tokens - projected_tokens(c)) / <float>max(<int64_t>1, decode_batch_size(c))
+    cdef int64_t free_tokens = c.total_tokens - projected_tokens(c) - c.headroom_tokens
+    return <float>free_tokens / <float>max(<int64_t>1, decode_batch_size(c))
 
 
 cdef float metric_value(Candidates candidates, int32_t metric, int32_t i, int64_t prompt_tokens) noexcept nogil:

@@ -64,6 +64,8 @@ cdef class Pairs:
                 while i < self.num_sources and self._unit(self.sources[i], rule.by_unit) == unit:
                     i += 1
                 continue
+            if is_less(rule.metric, 1, 0):          # more is better: the source has less of it
+                source, destination = destination, source
             if rule.least_difference <= 0 or source - destination >= rule.least_difference:
                 self._add(self.sources[i], self.destinations[j])
             i, j = i + 1, j + 1

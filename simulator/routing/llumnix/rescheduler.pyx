@@ -1,22 +1,26 @@
 """`llumnix`: moves requests off full, slow, nearly idle and failed replicas."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 cimport cython
 
 from simulator.routing.llumnix.candidates cimport Candidates
 from simulator.routing.llumnix.filters cimport reserve
+from simulator.routing.llumnix.headroom cimport Headroom
 from simulator.routing.llumnix.planner cimport MovePlanner
 from simulator.routing.llumnix.status cimport StatusFeed
-from simulator.routing.rescheduling.base cimport Rescheduler
+from simulator.routing.rescheduling.base cimport Movable, Move, Rescheduler, select_requests
 
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from simulator.errors import InputErrors, KeyFault
 from simulator.routing.llumnix.composition import (
     LITE, MAX_SECONDS, FailoverDomainName, MetricName, policy_names, policy_specs)
+from simulator.routing.llumnix.headroom import HeadroomSpecs, headroom_of
 from simulator.routing.llumnix.predictor import missing_tables, read_tables
+from simulator.routing.rescheduling.base import MOVABLE
 
 PolicyName = Literal["decode_load", "neutral_load", "prefill_failover", "decode_failover", "neutral_failover",
                      "binpacking_mitigation", "binpacking_consolidation"]
@@ -42,6 +46,7 @@ class LlumnixReschedulerParameters(msgspec.Struct, frozen=True, kw_only=True, fo
     neutral_load_metric: Annotated[MetricName, Meta(description=(
         "neutral_load: metric of load"))] = "kv_cache_usage_ratio_projected"
     neutral_load_threshold: Annotated[float, Meta(description="neutral_load: sources are at or above it")] = 1.0
+    headroom: HeadroomSpecs = []
     load_balance_threshold: Annotated[float, Meta(description=(
         "*_load: least difference of source and destination; 0: any"))] = 0.7
     load_balance_scope: Annotated[Literal["cluster", "unit"], Meta(description=(
@@ -94,13 +99,21 @@ cdef class LlumnixRescheduler(Rescheduler):
     cdef StatusFeed _status
     cdef MovePlanner _planner
     cdef bint _is_adaptive
+    cdef Headroom _headroom                 # of urgent requests; None: none is kept
+    cdef Movable[::1] _others               # scratch: requests of a source that are not urgent, and their indexes
+    cdef int32_t[::1] _index
 
     def __init__(self, parameters, context):
         refuse_faults(parameters)
         self.interval_ns = round(1e6 * parameters.interval_ms)
         self.policies = policy_names(parameters)
         self.candidates = Candidates(self.num_replicas, *read_tables(parameters))
+        self._headroom = headroom_of("cluster.rescheduling", parameters, used_metrics(parameters), context)
         self._status = StatusFeed(self.view, self.candidates, parameters)
+        self._status.headroom = self._headroom
+        if self._headroom is not None:
+            self._others = np.zeros(len(context.workload.requests), MOVABLE)
+            self._index = np.zeros(len(context.workload.requests), np.int32)
         self._planner = MovePlanner(self.candidates, policy_specs(parameters))
         self._is_adaptive = parameters.enable_adaptive_pd
 
@@ -110,12 +123,35 @@ cdef class LlumnixRescheduler(Rescheduler):
             reserve(self.candidates)
         return self._planner.plan(self, now_ns)
 
+    cdef int32_t select(self, const Move* move, const Movable* requests, int32_t count, int64_t kv_tokens,
+                        int32_t* chosen, int32_t* scratch) noexcept nogil:
+        """Choose urgent requests only where no other can go.
+
+        Source: Sun et al., OSDI 2024, section 4.4: requests of lower priority move first, and shorter ones.
+        """
+        cdef int32_t i, num_others = 0, taken = 0
+        if self._headroom is not None and move.selection.value >= 0:
+            for i in range(count):
+                if not self._headroom.is_urgent(requests[i].row):
+                    self._others[num_others], self._index[num_others] = requests[i], i
+                    num_others += 1
+            if num_others > 0:
+                taken = select_requests(&move.selection, &self._others[0], num_others, kv_tokens, chosen, scratch)
+            for i in range(taken):
+                chosen[i] = self._index[chosen[i]]
+        return taken if taken > 0 else select_requests(&move.selection, requests, count, kv_tokens, chosen, scratch)
+
+
+def used_metrics(parameters):
+    """Return the names of the metrics of its policies."""
+    names = policy_names(parameters)
+    used = [getattr(parameters, f"{kind}_load_metric") for kind in ("decode", "neutral") if f"{kind}_load" in names]
+    return used + ["predicted_tpot" for name in names if name.startswith("binpacking")]
+
 
 def refuse_faults(parameters):
     """Raise InputErrors where metrics cannot be computed."""
-    names = policy_names(parameters)
-    used = [getattr(parameters, f"{kind}_load_metric") for kind in ("decode", "neutral") if f"{kind}_load" in names]
-    used += ["predicted_tpot" for name in names if name.startswith("binpacking")]
+    used = used_metrics(parameters)
     faults = [f"cluster.rescheduling: {name} is known in lite mode only" for name in used if name == LITE[1]]
     faults += [f"cluster.rescheduling.{fault}" for fault in missing_tables(parameters, used)]
     if faults:

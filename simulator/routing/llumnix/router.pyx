@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from simulator.routing.llumnix.composition import (
     MAX_SECONDS, FailoverDomainName, InferTypeSpec, MetricName, compose, settled)
+from simulator.routing.llumnix.headroom import HeadroomSpecs, headroom_of
 from simulator.routing.llumnix.predictor import read_tables
 
 Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
@@ -50,6 +51,7 @@ class LlumnixParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     mode: Annotated[Literal["full", "lite"], Meta(description=(
         "full: statuses of the replicas; lite: the gateway's own counts"))] = "full"
     infer_types: Annotated[list[InferTypeSpec], Meta(max_length=3, description="own compositions of infer types")] = []
+    headroom: HeadroomSpecs = []
     dispatch_top_k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="load-balance: draw one of the k best")] = 1
     dispatch_neutral_load_metric: Annotated[MetricName | None, Meta(description=(
         "load-balance: metric of load; default: all_prefills_tokens_num, lite: num_tokens"))] = None
@@ -146,7 +148,8 @@ cdef class Llumnix(Router):
     def __init__(self, parameters, context):
         specs = compose(parameters)
         ttft, tpot = read_tables(parameters)
-        predictor = None
+        predictor, metrics = None, {metric for spec in specs.values() for metric in spec.needed()}
+        headroom = headroom_of("cluster.routing", parameters, metrics, context)
         self.reads_state = self.has_scores = True
         self.candidates = Candidates(self.num_replicas, ttft, tpot)
         if parameters.enable_instance_status_local_account:
@@ -160,6 +163,7 @@ cdef class Llumnix(Router):
         if parameters.mode == "full":
             self._status = StatusFeed(self.view, self.candidates, parameters, context.workload.requests,
                                       self._account, predictor, context.prefill_legs)
+            self._status.headroom = headroom
             self.leg_counts = self._status.leg_counts
         else:
             self._lite = LiteFeed(self.view, self.candidates, parameters, context.workload.requests)

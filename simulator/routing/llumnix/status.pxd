@@ -6,6 +6,7 @@ from simulator.domain.replica_state cimport ReplicaState
 from simulator.domain.request cimport Request
 from simulator.routing.llumnix.account cimport LegCount, LegCounts, LocalAccount
 from simulator.routing.llumnix.candidates cimport Candidates
+from simulator.routing.llumnix.headroom cimport Headroom
 from simulator.routing.llumnix.predictor cimport OnlinePredictor
 from simulator.signals.view cimport View
 
@@ -19,6 +20,7 @@ cdef class StatusFeed:
     cdef const Request* _requests       # [row]; needed with an account
     cdef const Request* _legs           # [row] state of the prefill leg of each; NULL: there are none
     cdef readonly LegCounts leg_counts  # of replicas that do either leg; None: each does one
+    cdef Headroom headroom              # of urgent requests, from the scheduler; None: none is kept
     cdef int64_t _push_ns, _poll_ns     # intervals; both 0: every look sees the present
     cdef int64_t _step_interval         # iterations from one status to the next; 0: it changes within them too
     cdef int64_t _num_profiled          # first iterations of a replica that the predictor learns from
@@ -38,7 +40,8 @@ cdef class StatusFeed:
 
     cdef int _look(self, int64_t now_ns) except -1 nogil
     cdef int _check_legs(self) except -1 nogil
-    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, int64_t now_ns) noexcept nogil
+    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, const int64_t* headroom,
+                        int64_t now_ns) noexcept nogil
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil
     cdef void _take_decodes(self, int32_t i, const ReplicaState* state, const LegCount* legs) noexcept nogil
     cdef void _compare(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil

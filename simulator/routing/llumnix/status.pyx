@@ -91,9 +91,11 @@ cdef class StatusFeed:
         cdef bint has_come = poll != self._poll_epoch or self._poll_ns == 0
         if self._poll_ns == 0 or (poll != self._poll_epoch and not is_recent):
             self._look(now_ns)
-            self._take_all(self._view.states, self.leg_counts.seen if self.leg_counts is not None else NULL, now_ns)
+            self._take_all(self._view.states, self.leg_counts.seen if self.leg_counts is not None else NULL,
+                           self.headroom.seen if self.headroom is not None else NULL, now_ns)
         elif poll != self._poll_epoch:
-            self._take_all(self._pushed, self.leg_counts.pushed if self.leg_counts is not None else NULL, now_ns)
+            self._take_all(self._pushed, self.leg_counts.pushed if self.leg_counts is not None else NULL,
+                           self.headroom.pushed if self.headroom is not None else NULL, now_ns)
         self._poll_epoch = poll
         if push != self._push_epoch and self._poll_ns > 0:
             self._push_epoch, self._pushed_ns = push, now_ns
@@ -101,10 +103,14 @@ cdef class StatusFeed:
             memcpy(self._pushed, self._view.states, self._candidates.count * sizeof(ReplicaState))
             if self.leg_counts is not None:
                 self.leg_counts.push()
+            if self.headroom is not None:
+                self.headroom.push()
         return has_come
 
     cdef int _look(self, int64_t now_ns) except -1 nogil:
         self._view.look(now_ns)
+        if self.headroom is not None:
+            self.headroom.count()
         if self.leg_counts is not None:         # the view shows the present: snapshots are refused there
             self.leg_counts.count()
             return self._check_legs() if SIM_DEBUG else 0
@@ -120,7 +126,8 @@ cdef class StatusFeed:
                 return broken("StatusFeed: a replica has more prefill legs than requests")
         return 0
 
-    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, int64_t now_ns) noexcept nogil:
+    cdef void _take_all(self, const ReplicaState* states, const LegCount* legs, const int64_t* headroom,
+                        int64_t now_ns) noexcept nogil:
         cdef int32_t i
         cdef const ReplicaState* state
         for i in range(self._candidates.count):
@@ -128,6 +135,7 @@ cdef class StatusFeed:
             if (self._step_interval == 0 or state.iterations - self._candidates.items[i].step >= self._step_interval
                     or (state.waiting == 0 and state.running == 0)):
                 self._take_decodes(i, state, &legs[i] if legs != NULL else NULL)
+                self._candidates.items[i].headroom_tokens = headroom[i] if headroom != NULL else 0
                 self._take(i, state, now_ns)
 
     cdef void _take(self, int32_t i, const ReplicaState* state, int64_t now_ns) noexcept nogil:
