@@ -76,7 +76,7 @@ CASES = (
         transfer("sglang"), LOCK_STEP, {"engine.speculative": SGLANG_DRAFTS | {"method": "draft_model"}})),
     *({"engine.scheduler": "sglang", "engine.structured_outputs": {"fraction": 0.5}} | beside for beside in (
         transfer("sglang"), {"engine.speculative": SGLANG_DRAFTS})),
-    *({"engine.scheduler": "sglang", "latency": {"backend": "vidur"}, f"engine.{key}": value} for key, value in (
+    *({"engine.scheduler": "sglang", "latency": {"backend": "blackbox"}, f"engine.{key}": value} for key, value in (
         ("cuda_graph_max_bs_decode", 8), ("cuda_graph_bs_decode", [8]))),
     DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
     {"cluster.gateway_queue": {"saturation_legs": "all"}},
