@@ -6,9 +6,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator.assembly.site import Site
-from simulator.domain.grammar_times import beyond, workers
+from simulator.domain.grammar_times import beyond
 from simulator.errors import number_of
-from simulator.scheduling.vllm_extras import compile_ns
+from simulator.scheduling.grammar_draws import compile_ns
 from simulator.workload.base import Workload
 
 BUSY = 0.7                      # of the compilers' time: beyond, requests wait for others' grammars
@@ -41,14 +41,15 @@ def structured_outputs(site: Site) -> Any:
 
 def _notes(workload: Workload, site: Site, num_pools: int, seed: int) -> Iterator[str]:
     given = with_vocabulary(site).structured_outputs
-    if given.grammar is None and given.compile_ms is None and given.backend == "xgrammar":
+    yield from given.notes_on(max(compile_ns(given, len(workload.labels["grammar"]), seed), default=0))
+    if given.grammar is None and given.compile_ms is None and given.compiler == "xgrammar":
         yield OLD
     if given.grammar is not None and (excess := beyond(given.grammar)):
         yield (f"grammars: {excess}: the time to compile is extrapolated in proportion; tools/grammar_times.py "
                "measures it")
     load = _load(workload, site, given, num_pools, seed)
     if load is not None and load > BUSY:
-        replicas, threads = _replicas(site), workers(given.cpus)
+        replicas, threads = _replicas(site), given.workers
         verb = "saturates: requests wait the longer, the later they come" if load >= 1 else "delays requests"
         yield (f"grammars: compilation {verb}: new grammars take {load:.0%} of the time of "
                f"{number_of(replicas * threads, 'worker')} ({threads} for {given.cpus} CPUs on each of "
@@ -63,12 +64,12 @@ def _load(workload: Workload, site: Site, given: Any, num_pools: int, seed: int)
     """
     arrivals, codes = workload.requests["arrival_ns"], workload.demands["grammar"]
     span_ns = int(arrivals.max() - arrivals.min()) if len(arrivals) else 0
-    if not workers(given.cpus) or span_ns <= 0:
+    if not given.workers or span_ns <= 0:
         return None
     counts = np.bincount(codes[codes >= 0], minlength=len(workload.labels["grammar"]))
     replicas = _replicas(site) * num_pools
     compiled = replicas * (1.0 - (1.0 - 1.0 / replicas) ** counts)         # replicas with a request of each grammar
-    return float(compiled @ compile_ns(given, len(counts), seed)) / (replicas * workers(given.cpus) * span_ns)
+    return float(compiled @ compile_ns(given, len(counts), seed)) / (replicas * given.workers * span_ns)
 
 
 def _replicas(site: Site) -> int:

@@ -7,6 +7,8 @@ OF_UNCERTAINTY = ("latency.uncertainty_replications", "latency.uncertainty_share
 CONFLICTS = (
     Conflict(has.POOLING, has.STRUCTURED, "pooling has no output that a grammar could restrict"),
     Conflict(has.POOLING, has.ROLES, "pooling has no output, and no decode that could be elsewhere"),
+    Conflict(has.SGLANG_GRAMMARS, has.ROLES, "decode replicas wait for grammars before they give pages to a request; "
+             "that is not built"),
     Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
              "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
     *(Conflict(limit, has.ROLES, "the answer of a proxy is not settled where one of the servers of a request refuses")
@@ -23,7 +25,8 @@ CONFLICTS = (
               "all pools", "all pools of a run vary together"),
     Conflict(Feature("collective models", "latency.collective"),
              has.backends_without("collectives", "takes_collective"), "it has no collectives to replace"),
-    Conflict(Feature("sizes of CUDA graphs", "engine.cuda_graphs"),
-             has.backends_without("prices of padded batches", "takes_padding"),
-             'it cannot price padded batches: "linear", "roofline" and "operators" can'),
+    *(Conflict(Feature("sizes of CUDA graphs", f"engine.{key}"),
+               has.backends_without("prices of padded batches", "takes_padding"),
+               'it cannot price padded batches: "linear", "roofline" and "operators" can')
+      for key in ("cuda_graphs", "cuda_graph_max_bs_decode", "cuda_graph_bs_decode")),
 )

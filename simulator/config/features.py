@@ -44,6 +44,8 @@ SCHEDULER = Feature("schedulers", "engine.scheduler", value=lambda place: place.
 ASYNC = Feature("asynchronous scheduling", "engine.async_scheduling", False, value=lambda place: place.facts.is_async)
 POOLING = Feature("pooling", "engine.task", "generate")
 STRUCTURED = Feature("structured outputs", "engine.structured_outputs")
+SGLANG_GRAMMARS = Feature("structured outputs of SGLang", "engine.structured_outputs", value=lambda place: (
+    place.engine.scheduler == "sglang" and place.engine.parameters.structured_outputs))
 ENCODER = Feature("encoders of images in the engine", "engine.encoder")
 GRAPHS = Feature("CUDA graphs", "engine.cuda_graphs.mode", "none", value=_graphs)
 WINDOWS = Feature("windows in engine.kv_cache_groups", "engine.kv_cache_groups[].kind",

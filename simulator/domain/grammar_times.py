@@ -80,14 +80,14 @@ def cpu_ms(grammar: Grammar, compiler: str) -> float:
     return own_ms + grammar.new_lengths * min(grammar.max_length, MOST_CHARACTERS) * character_ms
 
 
-def compile_time(grammar: Grammar, compiler: str, cpus: int) -> DrawnTime:
+def compile_time(grammar: Grammar, compiler: str, cpus: int, num_workers: int) -> DrawnTime:
     """Return the time that one worker takes, in milliseconds.
 
     With all workers busy, each has its share of the CPUs, which xgrammar uses; a lone compilation may be faster.
 
-    cpus : of the host; 0: no limit is known, one thread each.
+    cpus : of the host; 0: no limit is known, one thread each. num_workers : grammars that compile at once.
     """
-    shared = min(max(cpus / workers(cpus), 1.0), MOST_THREADS) if cpus and compiler == "xgrammar" else 1.0
+    shared = min(max(cpus / num_workers, 1.0), MOST_THREADS) if cpus and compiler == "xgrammar" else 1.0
     median, spread = cpu_ms(grammar, compiler) / shared, COSTS[compiler][grammar.kind].spread
     if spread == 0.0:
         return DrawnTime(value=median)

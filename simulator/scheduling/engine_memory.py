@@ -1,5 +1,4 @@
 """Facts of engines for the memory plan: rule for KV, reserves, and the largest batch of the profile run."""
-from simulator.domain.adapter_size import adapter_bytes
 from simulator.domain.deployment import Deployment
 from simulator.domain.kv_share import KvShare
 from simulator.domain.kv_size import old_vllm_lines, sglang_lines, tensorrt_llm_lines, vllm_lines
@@ -7,6 +6,7 @@ from simulator.domain.memory_reserve import RESERVES, reserve_of
 from simulator.domain.server_defaults.cards import as_card
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.latency.overheads.capture import num_graphs
+from simulator.scheduling.adapter_prices import slots_bytes
 from simulator.scheduling.contract import MemoryNeeds
 from simulator.scheduling.sglang_defaults import SGLANG_RESERVE, sglang_share, state_pool, static_frac
 
@@ -27,27 +27,11 @@ def vllm_needs(parameters, deployment: Deployment) -> MemoryNeeds:
         share, reserve = KvShare("kv_cache_memory_bytes", "vLLM", float(size), "given"), reserve_of(version)
     return MemoryNeeds(parameters.max_num_batched_tokens, parameters.max_num_seqs, share, reserve,
                        has_old_kernels=behaviour.has_old_kernels, copies_latent_up=True,
-                       adapter_bytes=_slots(parameters.lora, deployment),
+                       adapter_bytes=slots_bytes(parameters.lora, deployment),
                        batches_in_flight=deployment.parallelism.pipeline_parallel + bool(parameters.async_scheduling),
                        spared_blocks=int(behaviour.spares_null_block), items=parameters.items,
                        why_not_few=f"vLLM {behaviour.release} refuses to start" * behaviour.checks_given_blocks,
                        lines=vllm_lines if behaviour.counts_whole_requests else old_vllm_lines)
-
-
-def _slots(lora, deployment: Deployment) -> float:
-    """Return the bytes of max_loras adapters on a rank that holds all layers.
-
-    Raises
-    ------
-    ValueError
-        The adapters' size is unknown.
-    """
-    if lora is None:
-        return 0.0
-    ranks = deployment.parallelism.tensor_parallel
-    if lora.adapter_mb is not None:             # which matrices are split is unknown: assume all
-        return lora.max_loras * lora.adapter_mb * 1e6 / ranks
-    return lora.max_loras * adapter_bytes(deployment.model, lora.rank, ranks)
 
 
 def tensorrt_llm_needs(parameters) -> MemoryNeeds:
@@ -63,5 +47,6 @@ def sglang_needs(parameters, deployment: Deployment) -> MemoryNeeds:
     tokens = min(parameters.max_prefill_tokens, chunk) if chunk > 0 else parameters.max_prefill_tokens
     frac = parameters.mem_fraction_static or static_frac(parameters, deployment, as_card(deployment.accelerator))
     return MemoryNeeds(tokens, parameters.max_running_requests, sglang_share(frac), SGLANG_RESERVE,
+                       adapter_bytes=slots_bytes(parameters.lora, deployment),
                        lines=sglang_lines(parameters.max_running_requests),
                        states=state_pool(deployment, not parameters.disable_overlap_schedule))

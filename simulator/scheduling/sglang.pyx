@@ -23,6 +23,10 @@ tokens that it may write behind the text in KV, since another decode may be in f
 requests short of pages are retracted. For drafters of the model a token is found in the tree if the next token
 agrees, too. Admission, order and priorities are those without drafts (sources: sglang_drafts.py).
 
+With LoRA ([engine.lora]) a prompt is passed over while its adapter has no place beside those of running requests
+(can_schedule_lora_req). With structured outputs requests wait for their grammars in a queue of their own, to which each
+pass that may admit prompts looks first (sglang_grammars.pyx).
+
 With `upstream_compat` unintended behaviour of SGLang is followed. Without it:
 
 - hrrn adds no tokens to the processed ones for a decode; upstream adds those of the prompts that the running batch grew
@@ -46,7 +50,8 @@ A prompt that is too long is replaced by one token: it waits in the queue, is co
 hicache it is rejected at once.
 
 Unlike SGLang: a chunk without free pages waits, where the server would crash; requests leave nothing in the
-tree if their clients give up.
+tree if their clients give up; a request with a grammar that does not compile leaves without a batch, where the server
+computes one token in place of its prompt.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -56,10 +61,12 @@ from simulator.core.memory cimport resize
 from simulator.core.row_list cimport RowList, add_row, has_row
 from simulator.domain.batch cimport clear_shape
 from simulator.domain.iteration cimport Batch
-from simulator.domain.request cimport DROPPED, PENDING, REJECTED
+from simulator.domain.request cimport DROPPED, PENDING, REJECTED, WAITING
 from simulator.kv.tiers.hicache cimport HicacheTier
+from simulator.scheduling.adapters cimport Adapters
 from simulator.scheduling.base cimport Scheduler, Sequence
 from simulator.scheduling.sglang_disaggregated cimport DECODE, PREFILL, WHOLE, SglangDisaggregated
+from simulator.scheduling.sglang_grammars cimport GrammarQueue
 from simulator.scheduling.sglang_inbox cimport SglangInbox
 from simulator.scheduling.sglang_owed cimport MOST_RESERVED, Owed
 from simulator.scheduling.sglang_queue cimport HRRN, ROUTING_KEY, SHORTEST_PREFILL, Candidate, SglangQueue
@@ -75,6 +82,7 @@ from simulator.scheduling.sglang_arguments import (
     ADVICE, SglangParameters, faults, ignores_eos, label_faults)
 from simulator.scheduling.sglang_defaults import completed, defaults
 from simulator.scheduling.sglang_drafts import completed_drafts
+from simulator.scheduling.sglang_extras import new_adapters, new_grammars, new_tally
 from simulator.scheduling.sglang_overheads import around
 
 cdef enum:
@@ -140,6 +148,8 @@ cdef class Sglang(SglangDisaggregated):
     cdef bint _had_decodes              # the running batch had requests when the last pass ended
     cdef int64_t _extended              # tokens of the last batch with prompts
     cdef bint _cuts_prompts             # a prompt that is too long is replaced by one token
+    cdef GrammarQueue _grammars         # requests that wait for grammars; None: no request has one
+    cdef Adapters _adapters             # of running and admitted requests; None: a batch has room for all
     cdef HicacheTier _hicache           # host memory; None: there is none
     cdef bint _prefetches               # a store below host memory is prefetched from
     cdef bint _is_forming               # a pass is under way
@@ -178,6 +188,10 @@ cdef class Sglang(SglangDisaggregated):
             self._reserved = 2 * drafts.decode_tokens(self.kv.block_size)
         if self._overlaps_batches:
             self.overlap(1, 1)
+        self._grammars = new_grammars(parameters, context, self.waiting)
+        self._adapters = new_adapters(parameters, context)
+        self.tally = new_tally(parameters, context, self.num_groups)
+        self.tracks_adapters = self.tally is not None and self.tally.slots is not None
 
     def _take_parameters(self, parameters):
         cdef double conservativeness = parameters.schedule_conservativeness
@@ -268,6 +282,10 @@ cdef class Sglang(SglangDisaggregated):
                           plan.tier.host if isinstance(plan.tier, HicacheTier) else None,
                           parameters.speculative is not None and parameters.speculative.reads_next)
 
+    def counts(self):
+        """See Scheduler."""
+        return Scheduler.counts(self) | ({"adapters": self.tally.slots.counts()} if self.tracks_adapters else {})
+
     def advice(self, stall_reason):
         """See Scheduler."""
         key = (stall_reason, "decode") if self._role == DECODE else stall_reason
@@ -286,10 +304,31 @@ cdef class Sglang(SglangDisaggregated):
             return REJECTED
         if self.kv.whole_blocks(text) > self.kv.num_blocks:
             return DROPPED
-        return REJECTED if not self._by_priority and not self._inbox.is_on and self._is_queue_full() else PENDING
+        if self._by_priority or self._inbox.is_on or (
+                self._grammars is not None and self._grammars.is_awaited(self._demands[row].grammar)):
+            return PENDING
+        return REJECTED if self._is_queue_full() else PENDING
 
     cdef inline bint _is_queue_full(self) noexcept nogil:
-        return self._queue.size() >= self._most_queued
+        cdef int64_t size = self._queue.size()
+        cdef int32_t i
+        if size < self._most_queued:
+            return False
+        for i in range(self._grammars.rows.size if self._grammars is not None and not self._grammars.is_hidden else 0):
+            size -= self._requests[self._grammars.rows.rows[i]].status == WAITING
+        return size >= self._most_queued
+
+    cdef void forget(self) noexcept nogil:
+        SglangDisaggregated.forget(self)
+        if self._grammars is not None:
+            self._grammars.forget()
+
+    cdef bint holds_adapter(self, int32_t adapter, int64_t now_ns) noexcept nogil:
+        return self.tracks_adapters and self.tally.slots.has(adapter)
+
+    cdef inline int32_t _adapter_of(self, int32_t row) noexcept nogil:
+        """Return the adapter of a request; those without one have the last."""
+        return self._demands[row].adapter if self._demands[row].adapter >= 0 else self._adapters.size - 1
 
     cdef int enqueue(self, int32_t row) except -1 nogil:
         if self._inbox.is_on and not self._is_forming:
@@ -298,19 +337,41 @@ cdef class Sglang(SglangDisaggregated):
         return self._take_in(row)
 
     cdef int _take_in(self, int32_t row) except -1 nogil:
+        """Let a request that was read wait for a place, or for its grammar first."""
+        if self._grammars is None or not self._grammars.is_awaited(self._demands[row].grammar):
+            return self._let_in(row)
+        self._grammars.add(row)
+        if not self._grammars.is_hidden:
+            return Scheduler.enqueue(self, row)
+        self._requests[row].status = WAITING            # the pass puts it into `waiting` when it ends
+        return 0
+
+    cdef int _let_in(self, int32_t row) except -1 nogil:
         cdef int32_t worst = row
         cdef bint is_full = self._is_queue_full()
         Scheduler.enqueue(self, row)
+        if self._grammars is not None and self._grammars.fails(self._demands[row].grammar):
+            return add_row(&self.failed, row)
         self._queue.enter(row)
         if is_full:
             if self._by_priority:
-                worst = self._queue.least()
+                worst = self._least()
             add_row(&self.failed, worst)
         if self._prefetches and self._is_forming:
             self._ask(row)
         elif self._prefetches:
             add_row(&self._hicache.entered, row)
         return 0
+
+    cdef int32_t _least(self) except -1 nogil:
+        """Return the least preferred waiting request that needs no grammar, or has it."""
+        cdef int32_t worst
+        if self._grammars is None or self._grammars.is_hidden:
+            return self._queue.least()
+        self._grammars.hide()
+        worst = self._queue.least()
+        self._grammars.show()
+        return worst
 
     # ---- host memory
 
@@ -356,10 +417,15 @@ cdef class Sglang(SglangDisaggregated):
         # the tokens processed. On a decode replica, free and retractable tokens change with each token.
         if self._role == DECODE:
             return self.failed.size + self.waiting.size + self._loaded.size == 0
-        if self.failed.size + self._inbox.unread.size > 0:
+        if self.failed.size + self._inbox.unread.size > 0 or (self.tally is not None and self.tally.unsettled > 0) or (
+                self._grammars is not None and self._grammars.rows.size > 0 and self._deferrals > 0):
             return False
         return self._chunked < 0 and self._queue.policy() != HRRN and (
-            self.waiting.size == 0 or (self._is_full and not self._may_preempt))
+            not self._have_others() or (self._is_full and not self._may_preempt))
+
+    cdef inline bint _have_others(self) noexcept nogil:
+        """Return whether requests wait that need no grammar, or have it."""
+        return self.waiting.size > 0 if self._grammars is None else self._grammars.others_wait()
 
     cdef int repeat(self, int32_t count) except -1 nogil:
         cdef int32_t _
@@ -375,6 +441,15 @@ cdef class Sglang(SglangDisaggregated):
     # ---- a pass
 
     cdef int schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
+        if self._grammars is None:
+            return self._schedule(batch, now_ns)
+        self._grammars.hide()
+        self._schedule(batch, now_ns)
+        self._grammars.read(now_ns)
+        self.opens_ns = self._grammars.next_ns()
+        return self._grammars.show()
+
+    cdef int _schedule(self, Batch* batch, int64_t now_ns) except -1 nogil:
         if not self._inbox.is_on:
             return self._pass(batch, now_ns)
         self._inbox.hide()
@@ -397,6 +472,8 @@ cdef class Sglang(SglangDisaggregated):
         if self._hicache is not None:
             self._begin_pass(now_ns)
         self._is_forming = True
+        if self._grammars is not None:
+            self._grammars.read(now_ns)
         if self._known_orders < self._next_order:
             self._take_over(batch)
         if self._role == DECODE:
@@ -415,7 +492,8 @@ cdef class Sglang(SglangDisaggregated):
             self._deferrals = self._interval
         if batch.num_entries + batch.num_members > 0:
             self._queue.processed += self._extended if is_prefill else self._carried if self._is_upstream else 0
-        elif self._running.size + self.num_waiting() - self.failed.size + self.num_in_flight + self.num_standing == 0:
+        elif self._running.size + self.num_waiting() - self.failed.size + self.num_in_flight + self.num_standing + (
+                self._grammars.rows.size if self._grammars is not None else 0) == 0:
             self._ratio = self._first_ratio
         self._had_prompts, self._had_decodes = is_prefill, self._decoding.size > 0
         self._known_orders = self._next_order
@@ -470,6 +548,10 @@ cdef class Sglang(SglangDisaggregated):
 
     cdef bint _prefill(self, Batch* batch) except -1 nogil:
         cdef int32_t i
+        if self._grammars is not None:
+            self._grammars.collect(batch.start_ns)
+            for i in range(self._grammars.ready.size):
+                self._let_in(self._grammars.ready.rows[i])
         if self._may_preempt or self._decoding.size == 0:
             self._is_full = False
         if (self._is_full or self._queue.size() == 0) and self._chunked < 0:
@@ -487,6 +569,8 @@ cdef class Sglang(SglangDisaggregated):
         self._open_budget()
         if self._chunked >= 0 and not self._add_chunk():
             return False
+        if self._adapters is not None:
+            self._note_adapters()
         self._admit_waiting(batch)
         for i in range(self._victims.size):
             self.enqueue(self._victims.rows[i])
@@ -494,6 +578,15 @@ cdef class Sglang(SglangDisaggregated):
             return False
         self._launch(batch)
         return True
+
+    cdef void _note_adapters(self) noexcept nogil:
+        """Note the adapters of running requests, and of the prompt that goes on."""
+        cdef int32_t i
+        self._adapters.begin()
+        for i in range(self._decoding.size):
+            self._adapters.use(self._adapter_of(self._row(self._decoding.rows[i])))
+        for i in range(self._admitted.size):
+            self._adapters.use(self._adapter_of(self._row(self._admitted.rows[i])))
 
     cdef void _open_budget(self) noexcept nogil:
         cdef int64_t mixed = self._decoding.size if self._is_mixing else 0
@@ -574,7 +667,8 @@ cdef class Sglang(SglangDisaggregated):
             row = self.waiting.top()
             if self._verdict() == OTHER:
                 break
-            if self._queue.is_leaving(row):
+            if self._queue.is_leaving(row) or (
+                    self._adapters is not None and not self._adapters.has_room_for(self._adapter_of(row))):
                 add_row(&self._waiting_on, self.waiting.pop())
                 continue
             if self._admitted.size >= self._slots_left(self._left.goes_on):
@@ -633,6 +727,8 @@ cdef class Sglang(SglangDisaggregated):
         if is_cut:
             self._left.chunk_slot = <int32_t>slot
         self._charge(tokens, 0 if is_cut else min(self._queue.most(row), <int64_t>MOST_RESERVED))
+        if self._adapters is not None:
+            self._adapters.use(self._adapter_of(row))
         return self._verdict()
 
     cdef int _admit_stand_in(self, int32_t row, Batch* batch) except -1 nogil:
@@ -812,6 +908,7 @@ cdef class Sglang(SglangDisaggregated):
         """Return the state of the policy under SGLang's names: rows, tokens."""
         return {"running": [self._row(self._decoding.rows[i]) for i in range(self._decoding.size)],
                 "chunked": self._row(self._chunked) if self._chunked >= 0 else None,
-                "waiting": [row for row in self.waiting.rows() if not self._queue.is_leaving(row)],
+                "waiting": [row for row in self.waiting.rows() if not self._queue.is_leaving(row) and (
+                    self._grammars is None or not has_row(&self._grammars.rows, row))],
                 "batch_is_full": self._is_full, "ratio": self._ratio,
                 "tokens": self._pages.tokens_free, "evicted": self._pages.tree.evicted}

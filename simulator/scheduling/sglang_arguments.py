@@ -7,6 +7,7 @@ from msgspec import Meta
 from simulator.domain.kv_share import OF_VLLM
 from simulator.latency.overheads.launches import EAGER_US_PER_LAYER, EagerUs
 from simulator.scheduling.sglang_drafts import MIXING, SglangDrafts
+from simulator.scheduling.sglang_tables import SglangGrammars, SglangLora
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -29,10 +30,8 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     WHY_NOT: ClassVar[dict[str, str]] = {
         "encoder": "SGLang encodes images before their prompts are cut, and its tree of prefixes distinguishes images "
                    "by content; that is not built",
-        "lora": "SGLang admits no prompt if its adapter has no place in the batch (max_loras_per_batch); that is not "
-                "built",
-        "structured_outputs": "SGLang has its own queue for requests that wait for grammars; that is not built",
-        "cuda_graphs": "SGLang has cuda_graph_backend_decode and cuda_graph_backend_prefill"}
+        "cuda_graphs": "SGLang has cuda_graph_backend_decode and cuda_graph_backend_prefill, and "
+                       "cuda_graph_max_bs_decode and cuda_graph_bs_decode for sizes"}
 
     max_running_requests: Annotated[Annotated[int, Meta(ge=1, le=2**20)] | None, Meta(description=(
         "running requests; default: 512 for each longest text that the pool holds, from 2048 to 4096, and at most half "
@@ -92,7 +91,15 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         "graphs of batches with prompts, broken at attention, which hide the launches of kernels; disabled: the host "
         "launches kernels one by one, as SGLang before 0.5.10 does unless --enable-piecewise-cuda-graph is given; "
         "default: breakable, disabled if decodes have none"))] = None
+    cuda_graph_max_bs_decode: Annotated[Count | None, Meta(extra={"unit": "sequences"}, description=(
+        "largest decode graph, with SGLang's sizes below it; larger decodes have no graph; default: by card and ranks, "
+        "8 to 512"))] = None
+    cuda_graph_bs_decode: Annotated[Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4096)] | None, Meta(
+        extra={"unit": "sequences"}, description="sizes of decode graphs, in place of SGLang's")] = None
     eager_us_per_layer: Annotated[EagerUs | None, Meta(description=EAGER_US_PER_LAYER)] = None
+    lora: Annotated[SglangLora | None, Meta(description="LoRA adapters; absent: none")] = None
+    structured_outputs: Annotated[SglangGrammars | None, Meta(description=(
+        "grammars that restrict outputs; absent: none"))] = None
     speculative: Annotated[SglangDrafts | None, Meta(description="speculative decoding; absent: none")] = None
     ignore_eos: Annotated[bool | tuple[str, ...], Meta(description=(
         "answers have max_tokens tokens whatever the model samples: all, or those of these SLO classes; running "
@@ -100,6 +107,11 @@ class SglangParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     upstream_compat: Annotated[bool, Meta(description=(
         "repeat the faults of SGLang 0.5.23: hrrn's count of decodes, requests never admitted without a tree of "
         "prefixes, prompts beyond max_prefill_tokens, unfinished prompts that keep KV which decodes lack"))] = False
+
+    @property
+    def gives_graphs(self) -> bool:
+        """Whether the experiment gives sizes of decode graphs."""
+        return self.cuda_graph_bs_decode is not None or self.cuda_graph_max_bs_decode is not None
 
     def __post_init__(self):
         if self.schedule_policy == "routing-key" and self.routing_key is None:
@@ -130,10 +142,22 @@ def faults(parameters, engine):
     if parameters.cuda_graph_backend_decode == "disabled" and parameters.cuda_graph_backend_prefill == "breakable":
         found.append(("cuda_graph_backend_prefill", 'expected "disabled" with cuda_graph_backend_decode = "disabled", '
                       'found "breakable": graphs of prompts alone are not built'))
+    found += _graph_faults(parameters)
     found += _draft_faults(parameters)
     if parameters.prefill_decode_interval_min_bs and not parameters.prefill_decode_interval:
         found.append(("prefill_decode_interval_min_bs", "goes with prefill_decode_interval"))
     return found
+
+
+def _graph_faults(parameters):
+    """Return (key of [engine], fault) for sizes of graphs that act on nothing."""
+    keys = ("cuda_graph_bs_decode", "cuda_graph_max_bs_decode")
+    given = [key for key in keys if getattr(parameters, key) is not None]
+    if given and parameters.cuda_graph_backend_decode == "disabled":
+        return [(key, 'expected none with cuda_graph_backend_decode = "disabled"') for key in given]
+    if len(given) == 2:
+        return [("cuda_graph_max_bs_decode", "expected none with cuda_graph_bs_decode, of which it is the largest")]
+    return []
 
 
 def _draft_faults(parameters):

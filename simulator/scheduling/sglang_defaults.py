@@ -220,6 +220,8 @@ def _server(parameters: SglangParameters, machine: Machine, chunk: int, has_deep
     ways, ranks = machine.topology, _tensor_ranks(machine)
     running, drafts = parameters.max_running_requests, parameters.speculative
     most = min(limits_of(machine.card, ranks)[1], running or 2**31)
+    if parameters.gives_graphs:         # the server cuts its own choice alone
+        most = max(parameters.cuda_graph_bs_decode or (parameters.cuda_graph_max_bs_decode,))
     has_prefill_graphs = machine.role != "decode" and ways.pipeline_parallel == 1 and (
         machine.model.architecture in IMAGES_IN_GRAPHS or not _takes_images(machine.model))
     return Server(

@@ -226,7 +226,7 @@ cdef class SglangQueue:
         cdef int32_t i, other
         for i in range(self._remembered.size if text >= SHORT_PREFIX else 0):
             other = self._remembered.rows[i]
-            if (self.text(other) >= SHORT_PREFIX
+            if (self.text(other) >= SHORT_PREFIX and self._demands[other].adapter == self._demands[row].adapter
                     and self._kv.tree.common(row, 0, other, 0, SHORT_PREFIX) == SHORT_PREFIX):
                 return True
         return False

@@ -15,6 +15,7 @@ cdef class Tally:
     cdef readonly AdapterSlots slots    # None: adapters take no time to load
     cdef bint has_ranks
     cdef int32_t _num_adapters, _num_groups
+    cdef int32_t _base                  # the adapter of requests without one, which takes a slot; -1: they take none
     cdef int32_t _group                 # the group with all its members in the batch; -1: members are visited
     cdef int32_t* _masked               # [group] members with a grammar
     cdef int32_t* _distinct             # [group] adapters among members
@@ -63,5 +64,8 @@ cdef class Tally:
     cdef bint _has_all(self, const Batch* batch) noexcept nogil
     cdef bint _lack_some(self) noexcept nogil
     cdef void _touch_members(self, int32_t group) noexcept nogil
+    cdef inline int32_t _adapter_of(self, const Demand* demand) noexcept nogil:
+        return demand.adapter if demand.adapter >= 0 else self._base
+
     cdef inline int32_t _members_of(self, int32_t group, int32_t adapter) noexcept nogil:
         return self._members[<int64_t>group * self._num_adapters + adapter]

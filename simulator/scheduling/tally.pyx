@@ -13,10 +13,12 @@ cdef class Tally:
     demands : structured array (n,), `records.DEMAND`. num_groups : groups of members.
     num_adapters : adapters named by requests; 0: they are not counted. slots : AdapterSlots, None: loads take no time.
     ranks : int32 (a,), ranks of the adapters; None: not needed.
+    base : the one of num_adapters of requests without an adapter, which is in no shape; -1: they have none.
     """
 
     def __cinit__(self, const Demand[::1] demands, int32_t num_groups, int32_t num_adapters, AdapterSlots slots,
-                  ranks=None):
+                  ranks=None, int32_t base=-1):
+        self._base = base
         self._owner, self.slots, self._ranks = demands, slots, ranks
         self.has_ranks = ranks is not None
         self._demands = &demands[0] if len(demands) else NULL
@@ -44,21 +46,22 @@ cdef class Tally:
         free(self._place)
 
     cdef void _change(self, const Demand* demand, int32_t group, int32_t by) noexcept nogil:
+        cdef int32_t adapter = self._adapter_of(demand)
         cdef int32_t* members
         self._masked[group] += by if demand.grammar >= 0 else 0
-        if self._num_adapters == 0 or demand.adapter < 0:
+        if self._num_adapters == 0 or adapter < 0:
             return
-        members = &self._members[<int64_t>group * self._num_adapters + demand.adapter]
+        members = &self._members[<int64_t>group * self._num_adapters + adapter]
         members[0] += by
-        self._note_present(demand.adapter, by)
+        self._note_present(adapter, by)
         if by > 0:
-            self._distinct[group] += members[0] == 1
-            if self.slots is not None and not self.slots.has(demand.adapter):
+            self._distinct[group] += members[0] == 1 and adapter != self._base
+            if self.slots is not None and not self.slots.has(adapter):
                 self.unsettled = self._num_groups + 1       # it was evicted while the batch was in flight
         else:
-            self._distinct[group] -= members[0] == 0
+            self._distinct[group] -= members[0] == 0 and adapter != self._base
             if self.slots is not None:
-                self.slots.touch(demand.adapter, self._latest[group])       # its last use was in that batch
+                self.slots.touch(adapter, self._latest[group])      # its last use was in that batch
 
     cdef void _note_present(self, int32_t adapter, int32_t by) noexcept nogil:
         cdef int32_t last, place
@@ -83,12 +86,13 @@ cdef class Tally:
 
     cdef void visit(self, BatchShape* shape, int32_t row, int32_t rows) noexcept nogil:
         cdef const Demand* demand = &self._demands[row]
+        cdef int32_t adapter = self._adapter_of(demand)
         if demand.grammar >= 0:
             shape.num_masks += rows
-        if self._num_adapters == 0 or demand.adapter < 0 or self._counted[demand.adapter] == self._batch:
+        if self._num_adapters == 0 or adapter < 0 or self._counted[adapter] == self._batch:
             return
-        self._counted[demand.adapter] = self._batch
-        if self._group < 0 or self._members[<int64_t>self._group * self._num_adapters + demand.adapter] == 0:
+        self._counted[adapter] = self._batch
+        if adapter != self._base and (self._group < 0 or self._members_of(self._group, adapter) == 0):
             shape.num_adapters += 1
 
     cdef int32_t largest_rank(self) noexcept nogil:
@@ -108,7 +112,7 @@ cdef class Tally:
         """Return whether no adapter must be loaded for a batch, if members have theirs."""
         cdef int32_t i, adapter
         for i in range(batch.num_entries):
-            adapter = self._demands[batch.entries[i].row].adapter
+            adapter = self._adapter_of(&self._demands[batch.entries[i].row])
             if adapter >= 0 and batch.entries[i].tokens > 0:
                 if not self.slots.has(adapter):
                     return False

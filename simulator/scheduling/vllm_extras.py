@@ -1,12 +1,9 @@
 """Grammars, LoRA adapters, image embeddings and held KV of the scheduler `vllm`."""
-import numpy as np
-
-from simulator.core.random_streams import RandomStreams
-from simulator.domain.grammar_times import workers
 from simulator.domain.vllm_versions import behaviour_of
 from simulator.kv.encoder_cache import EncoderCache
 from simulator.kv.retaining import RetainingKV
 from simulator.scheduling.adapter_slots import AdapterSlots
+from simulator.scheduling.grammar_draws import compile_ns, failing
 from simulator.scheduling.grammars import Grammars
 from simulator.scheduling.tally import Tally
 from simulator.scheduling.vllm_tables import WHY_NO_OLD_ENCODER
@@ -31,18 +28,7 @@ def new_grammars(given, names, seed: int) -> Grammars:
 
     given : StructuredOutputParameters. names : names of the grammars.
     """
-    fails = RandomStreams(seed).generator("failing grammars").random(len(names)) < given.failing_fraction
-    fails |= np.isin(np.array(names, object), given.failing)
-    return Grammars(compile_ns(given, len(names), seed), fails.astype(np.int8), workers(given.cpus))
-
-
-def compile_ns(given, count: int, seed: int) -> np.ndarray:
-    """Return the time to compile each grammar, int64 (count,).
-
-    Arguments as of `new_grammars`.
-    """
-    compile_ms = given.compile_time.draw(RandomStreams(seed).generator("grammars"), count)
-    return np.rint(1e6 * compile_ms).astype(np.int64)
+    return Grammars(compile_ns(given, len(names), seed), failing(given, names, seed), given.workers)
 
 
 def new_tally(parameters, context, num_groups: int) -> Tally:

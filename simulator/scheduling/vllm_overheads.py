@@ -1,12 +1,8 @@
 """Additions of the scheduler `vllm` to the time of a batch."""
 from functools import partial
 
-import numpy as np
-
-from simulator.domain.adapter_size import adapter_bytes
 from simulator.domain.server_defaults.vllm import goes_without_graphs
 from simulator.domain.vllm_versions import behaviour_of
-from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.capture import CudaGraphParameters, card_and_model, sizes_of
 from simulator.latency.overheads.drafter import Drafter
 from simulator.latency.overheads.encoder import Encoder
@@ -15,12 +11,12 @@ from simulator.latency.overheads.launches import HOSTS, Launching, launching
 from simulator.latency.overheads.masks import Masks
 from simulator.latency.overheads.pooling import Headless
 from simulator.latency.roofline.towers import tower_times
+from simulator.scheduling.adapter_prices import with_adapters
 from simulator.scheduling.drafter_prices import price_of, published_notes, shaped
 from simulator.scheduling.drafters import IN_ONE_PASS, OF_THE_MODEL, num_modules
+from simulator.scheduling.grammar_draws import mask_times
 from simulator.scheduling.vllm_arguments import drops_last_hit, hashes_ahead
 
-NUM_DRAWS = 2**16           # number of mask times drawn
-MASK_SEED = 20
 MODULES_NOTE = (
     "speculative: {} MTP modules draft in turn, each over all tokens of a batch; vLLM ends no chunk of a prompt fewer "
     "tokens before its end than there are drafts: here chunks end anywhere")
@@ -35,7 +31,7 @@ def around(parameters, deployment) -> tuple:
     """
     found = [partial(_with_graphs, parameters, deployment)]
     if parameters.lora is not None:
-        found.append(partial(_with_adapters, parameters.lora, deployment))
+        found.append(partial(with_adapters, parameters.lora, deployment))
     if parameters.encoder is not None:
         found += _encoders(parameters.encoder, deployment)
     if parameters.structured_outputs is not None:       # masks are filled beside all other additions
@@ -102,31 +98,10 @@ def _launching(given, deployment, model, reaches_beyond) -> Launching:
     return launching(deployment, HOSTS["vllm"])
 
 
-def _with_adapters(lora, deployment, model):
-    """Return a model that prices adapters and their loads.
-
-    Raises
-    ------
-    ValueError
-        The adapters' size is needed and unknown.
-    """
-    load_us = read_us = 0.0
-    if lora.takes_time_to_load:
-        if lora.adapter_mb is None and deployment is None:
-            raise ValueError("lora.adapter_mb: needed, since without [model] the size of adapters is unknown")
-        size = lora.adapter_mb * 1e6 if lora.adapter_mb is not None else adapter_bytes(deployment.model, lora.rank)
-        load_us, read_us = (size / (rate * 1e3) if rate else 0.0 for rate in (lora.h2d_gb_per_s, lora.disk_gb_per_s))
-    return Adapters(model, lora.step_factor, lora.per_adapter_us, load_us, read_us)
-
-
 def _with_masks(parameters, model):
-    """Return a model that waits for masks.
-
-    Their times do not depend on the seed; which of the drawn times a batch uses depends on its requests.
-    """
+    """Return a model that waits for masks."""
     given = parameters.structured_outputs
-    times = given.mask_time.draw(np.random.default_rng(MASK_SEED), NUM_DRAWS)
-    return Masks(model, times, max(given.cpus, 1), _drafts(parameters))
+    return Masks(model, mask_times(given), max(given.cpus, 1), _drafts(parameters))
 
 
 def _with_drafter(parameters, deployment, model):

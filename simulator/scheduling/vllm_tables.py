@@ -4,25 +4,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from simulator.domain.drawn_times import DrawnTime, drawn
 from simulator.domain.encoder_profile import UNLIMITED
-from simulator.domain.grammar_times import USUAL_VOCABULARY, Grammar, Kind, compile_time
+from simulator.scheduling.adapter_prices import AdapterKeys, Rate
+from simulator.scheduling.grammar_tables import BACKEND, Cpus, GrammarKeys
 
 Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Slots = Annotated[int, Meta(ge=1, le=2**16)]
-Rate = Annotated[float, Meta(gt=0, le=1e9)]
 Time = Annotated[float, Meta(ge=0, le=1e12)]
-# Measured on 10,000 JSON schemas, one thread; a lognormal distribution with these medians and means has their 99th
-# percentiles of compilation within 5 %, but yields fewer very long masks. Source: guidance-ai/jsonschemabench,
-# maskbench/README.md, at 00c3d018: xgrammar 0.1.10 and llguidance.
-PUBLISHED = {
-    "xgrammar": (DrawnTime(distribution="lognormal", median=540.0, mean=4140.0),
-                 DrawnTime(distribution="lognormal", median=8.0, mean=292.0)),
-    "guidance": (DrawnTime(value=1.6), DrawnTime(distribution="lognormal", median=36.0, mean=47.0)),
-}
 
 
-class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoraParameters(AdapterKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """LoRA adapters, [engine.lora].
 
     A request is passed over while its adapter has no slot, and others overtake it; running requests keep theirs. An
@@ -32,17 +23,8 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     max_loras: Annotated[Slots, Meta(description="adapters in a batch, and on the accelerator")] = 1
     max_cpu_loras: Annotated[Slots | None, Meta(description="adapters in host memory; default max_loras")] = None
-    rank: Annotated[int, Meta(ge=1, le=4096, extra={"unit": "of matrices"}, description=(
-        "rank of each adapter, which determines its size"))] = 16
-    adapter_mb: Annotated[Rate | None, Meta(extra={"unit": "MB"}, description=(
-        "size of each adapter; default: all projections of attention and MLP in 16 bits"))] = None
     disk_gb_per_s: Annotated[Rate | None, Meta(description=(
         "read rate of an adapter that is not in host memory; absent: reads take no time"))] = None
-    h2d_gb_per_s: Annotated[Rate | None, Meta(description=(
-        "copy rate of an adapter to the accelerator; absent: copies take no time"))] = None
-    step_factor: Annotated[float, Meta(ge=1, le=100, description=(
-        "factor on the time of an iteration with any adapter"))] = 1.1
-    per_adapter_us: Annotated[Time, Meta(description="time added to an iteration per adapter in it")] = 0.0
 
     def __post_init__(self):
         if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
@@ -50,12 +32,12 @@ class LoraParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                              "holds what the accelerator does")
 
     @property
-    def takes_time_to_load(self) -> bool:
-        """Return whether the size of adapters matters."""
-        return self.disk_gb_per_s is not None or self.h2d_gb_per_s is not None
+    def slots(self) -> int:
+        """Adapters on the accelerator."""
+        return self.max_loras
 
 
-class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StructuredOutputParameters(GrammarKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Grammars of structured outputs, [engine.structured_outputs].
 
     A grammar is compiled when its first request arrives, beside the engine; requests that need it are passed over until
@@ -63,68 +45,13 @@ class StructuredOutputParameters(msgspec.Struct, frozen=True, kw_only=True, forb
     Source: vLLM 0.32.0, vllm/v1/structured_output/__init__.py, vllm/v1/engine/core.py.
     """
 
-    fraction: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
-        "share of requests with a grammar, drawn; 0: requests have the values of the trace's column grammar"))] = 0.0
-    num_grammars: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "different grammars among drawn ones, equally likely; 0: each request has its own"))] = 0
-    failing_fraction: Annotated[float, Meta(ge=0, le=1, description=(
-        "share of grammars that do not compile, drawn; their requests fail"))] = 0.0
-    failing: Annotated[tuple[str, ...], Meta(description="names of grammars of the trace that do not compile")] = ()
-    backend: Annotated[Literal["xgrammar", "guidance"], Meta(description=(
-        "compiler of grammars; its published times are the defaults of compile_ms and mask_us"))] = "xgrammar"
-    compile_ms: Annotated[Time | DrawnTime | None, Meta(description="time to compile a grammar, drawn for each")] = None
-    kind: Annotated[Kind | None, Meta(description=(
-        "kind of each grammar, for compile_ms as measured with xgrammar 0.2.8 and llguidance 1.9. json: any object; "
-        "json_schema: types and enums; constrained_schema: with lengths, patterns, formats and ranges; absent: the "
-        "published times of 10,000 JSON schemas, of xgrammar 0.1.10 and llguidance 0.6.7"))] = None
-    size: Annotated[Annotated[int, Meta(ge=1, le=10**6)] | None, Meta(extra={"unit": "parts"}, description=(
-        "with kind: properties of the schema, atoms of the regular expression, rules of the EBNF grammar; default: "
-        "16"))] = None
-    new_lengths: Annotated[int, Meta(ge=0, le=10**4, description=(
-        "with a schema as kind: its strings with a maxLength that no earlier grammar had, nor, up to 128, a longer "
-        "one; xgrammar compiles each of their characters"))] = 0
-    max_length: Annotated[int, Meta(ge=1, le=2**31 - 1, extra={"unit": "characters"}, description=(
-        "maxLength of these strings"))] = 64
-    vocabulary: Annotated[Annotated[int, Meta(ge=1, le=2**31 - 1)] | None, Meta(extra={"unit": "tokens"}, description=(
-        "with kind: entries of the tokenizer; default: the model's, without [model] 131,072"))] = None
-    mask_us: Annotated[Time | DrawnTime | None, Meta(description=(
-        "time to fill a mask, drawn for each; a sequence has one, and one more per draft"))] = None
+    backend: Annotated[Literal["xgrammar", "guidance"], Meta(description=BACKEND)] = "xgrammar"
     draft_valid_rate: Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"}, description=(
         "share of drafted tokens that the grammar of a request admits, drawn for each position of its text if all "
         "drafts before it are admitted; the first draft not admitted and those behind it are not verified"))] = 1.0
-    cpus: Annotated[int, Meta(ge=0, le=4096, description=(
+    cpus: Annotated[Cpus, Meta(description=(
         "CPUs of the host: half of them compile, and up to 8 mask if more than 128 requests have grammars; 0: no limit "
         "on compilations"))] = 16
-
-    def __post_init__(self):
-        if self.kind is None and (self.size, self.new_lengths, self.max_length, self.vocabulary) != (None, 0, 64, None):
-            raise ValueError("size, new_lengths, max_length and vocabulary describe a grammar: kind is missing")
-        if self.kind is not None and self.compile_ms is not None:
-            raise ValueError("kind and compile_ms both give the time to compile; give one of them")
-        if self.new_lengths and self.kind not in ("json_schema", "constrained_schema"):
-            raise ValueError(f'new_lengths: expected 0 with kind = "{self.kind}": only schemas have lengths')
-        if self.kind == "json" and self.size is not None:
-            raise ValueError('size: expected none with kind = "json", one grammar for any object')
-
-    @property
-    def grammar(self) -> Grammar | None:
-        """Each grammar, as compilers see it; None: its time is given or published."""
-        if self.kind is None:
-            return None
-        return Grammar(self.kind, self.size or 16, self.new_lengths, self.max_length,
-                       self.vocabulary or USUAL_VOCABULARY)
-
-    @property
-    def compile_time(self) -> DrawnTime:
-        """Milliseconds of one worker to compile a grammar."""
-        if self.grammar is not None:
-            return compile_time(self.grammar, self.backend, self.cpus)
-        return PUBLISHED[self.backend][0] if self.compile_ms is None else drawn(self.compile_ms)
-
-    @property
-    def mask_time(self) -> DrawnTime:
-        """Microseconds to fill a mask."""
-        return PUBLISHED[self.backend][1] if self.mask_us is None else drawn(self.mask_us)
 
 
 WHY_NO_OLD_ENCODER = "what vLLM 0.10 keeps of images is by request, and not built; leave vllm_version at \"0.32\""

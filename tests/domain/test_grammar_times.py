@@ -51,8 +51,9 @@ def test_a_string_with_a_new_length_costs_by_the_character_up_to_the_longest_tok
 
 @pytest.mark.parametrize(("cpus", "num_workers", "share"), [(0, 0, 1), (1, 1, 1), (2, 1, 2), (3, 2, 1.5), (16, 8, 2)])
 def test_workers_of_xgrammar_share_all_cpus(cpus, num_workers, share):
-    alone = compile_time(Grammar("ebnf"), "xgrammar", 0).median
+    alone = compile_time(Grammar("ebnf"), "xgrammar", 0, 0).median
 
     assert workers(cpus) == num_workers
-    assert compile_time(Grammar("ebnf"), "xgrammar", cpus).median == pytest.approx(alone / share)
-    assert compile_time(Grammar("ebnf"), "guidance", cpus) == compile_time(Grammar("ebnf"), "guidance", 0)
+    assert compile_time(Grammar("ebnf"), "xgrammar", cpus, num_workers).median == pytest.approx(alone / share)
+    assert compile_time(Grammar("ebnf"), "guidance", cpus, num_workers) == compile_time(
+        Grammar("ebnf"), "guidance", 0, 0)

@@ -14,10 +14,11 @@ workload = {type = "synthetic", num_requests = 21, arrival = {process = "constan
 
 @pytest.fixture
 def run(tmp_path):
-    def ran(**keys):
+    def ran(others=None, **keys):
         path = tmp_path / "a.toml"
         path.write_text(EXPERIMENT)
-        return simulator.run(path, {f"engine.structured_outputs.{key}": value for key, value in keys.items()})
+        own = {f"engine.structured_outputs.{key}": value for key, value in keys.items()}
+        return simulator.run(path, own | (others or {}))
 
     return ran
 
@@ -39,6 +40,12 @@ def test_more_work_than_the_workers_have_time_saturates(run):
 def test_a_busy_compiler_delays_and_an_idle_one_is_not_mentioned(run):
     assert "delays requests: new grammars take 84%" in notes(run(compile_ms=80.0))[0]
     assert notes(run(compile_ms=20.0)) == notes(run(compile_ms=200.0, num_grammars=2)) == []
+
+
+def test_waits_of_passes_of_sglang_are_named(run):
+    sglang = {"engine.scheduler": "sglang"}
+    assert notes(run(sglang, compile_ms=0.5)) == []
+    assert ["waits up to 5 ms in each pass" in each for each in notes(run(sglang, compile_ms=20.0))] == [True]
 
 
 def test_published_times_of_an_old_compiler_are_named(run):

@@ -165,6 +165,17 @@ def _grammars(rng: Random) -> Layer:
         {}, {"failing_fraction": 0.3}, {"num_grammars": 2}, {"compile_ms": 20.0}, {"cpus": 1}])}
 
 
+def _of_sglang(rng: Random) -> Layer:
+    adapters = {"engine.lora": {"max_loras_per_batch": rng.randint(1, 3)} | rng.choice([
+        {}, {"step_factor": 1.3}, {"adapter_mb": 50.0, "h2d_gb_per_s": 10.0}]),
+                "workload.adapters": {"names": ["a", "b", "c"], "none_share": rng.choice([0.0, 0.5])}}
+    graphs = {"engine.cuda_graph_max_bs_decode": rng.randint(1, 9)}
+    features = rng.choice([adapters, _grammars(rng), adapters | _grammars(rng), graphs])
+    return {"engine.scheduler": "sglang"} | features | (
+        rng.choice([{}, {"engine.prefill_decode_interval": 3}, {"engine.scheduler_recv_interval": 7},
+                    {"engine.disable_overlap_schedule": True}, {"engine.max_queued_requests": 3}]))
+
+
 def _speculation(rng: Random) -> Layer:
     num = rng.randint(1, 4)
     acceptance = rng.choice([[0], [rng.randint(0, num) for _ in range(rng.randint(2, 5))],
@@ -200,6 +211,7 @@ BY_HAND = (
     lambda rng: {"engine.lora": {"max_loras": rng.randint(1, 3)} | rng.choice([{}, {"step_factor": 1.3},
                                                                               {"per_adapter_us": 300.0}]),
                  "workload.adapters": {"names": ["a", "b", "c"], "none_share": rng.choice([0.0, 0.5])}},
+    _of_sglang,
     lambda rng: {"topology.pipeline_parallel": rng.choice([2, 2, 3])},
     lambda rng: {"topology.data_parallel": rng.choice([2, 3])},
     lambda rng: {"topology.tensor_parallel": 2, "topology.decode_context_parallel": rng.choice([1, 2])},

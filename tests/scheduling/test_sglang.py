@@ -173,8 +173,10 @@ def test_an_unfinished_prompt_makes_room_for_decodes_but_upstream(tmp_path):
     ({"routing_key": "tenant"}, 'goes with schedule_policy = "routing-key", found "fcfs"'),
     ({"max_num_seqs": 4}, "max_num_seqs: unknown key"),
     ({"encoder": {}}, "engine.encoder: expected none with \"sglang\": SGLang encodes images before"),
-    ({"lora": {}}, "engine.lora: expected none with \"sglang\": SGLang admits no prompt if its adapter"),
-    ({"structured_outputs": {}}, "engine.structured_outputs: expected none with \"sglang\": SGLang has its own queue"),
+    ({"lora": {"max_loras": 2}}, "engine.lora.max_loras: unknown key"),
+    ({"structured_outputs": {"draft_valid_rate": 0.5}}, "structured_outputs.draft_valid_rate: unknown key"),
+    ({"cuda_graph_bs_decode": [4], "cuda_graph_max_bs_decode": 4}, "expected none with cuda_graph_bs_decode"),
+    ({"cuda_graph_bs_decode": [4], "cuda_graph_backend_decode": "disabled"}, "expected none with cuda_graph_"),
     ({"cuda_graphs": {}}, "engine.cuda_graphs: expected none with \"sglang\": SGLang has cuda_graph")])
 def test_what_cannot_be_had_is_refused(tmp_path, changes, message):
     with pytest.raises(InputErrors) as caught:

@@ -295,6 +295,9 @@ def test_the_interval_of_sglang_between_readings_is_a_key_but_of_attention_ranks
     ("--prefill-decode-interval 3 --prefill-decode-interval-min-bs 4", {
         "prefill_decode_interval": 3, "prefill_decode_interval_min_bs": 4}),
     ("--disable-cuda-graph", {"cuda_graph_backend_decode": "disabled"}),
+    ("--enable-lora --max-loras-per-batch 4 --max-lora-rank 64", {"lora": {"max_loras_per_batch": 4, "rank": 64}}),
+    ("--cuda-graph-max-bs-decode 64", {"cuda_graph_max_bs_decode": 64}),
+    ("--cuda-graph-bs-decode 4 8", {"cuda_graph_bs_decode": [4, 8]}),
     ("--disable-prefill-cuda-graph", {"cuda_graph_backend_prefill": "disabled"})])
 def test_flags_of_sglang_with_keys_are_taken(capsys, flags, keys):
     line = f"python -m sglang.launch_server --model-path Qwen/Qwen3-8B {flags}"

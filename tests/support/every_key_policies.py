@@ -22,9 +22,9 @@ def routing(**settings):
     return at("cluster__routing", **settings)
 
 
-def of_drawn_times(key, scale=1, **settings):
-    """Return entries of a time that may be drawn; settings of its table."""
-    table = {f"engine__structured_outputs__{name}": value for name, value in settings.items()}
+def of_drawn_times(key, scale=1, beside=None, **settings):
+    """Return entries of a time that may be drawn; settings of its table, and settings beside it."""
+    table = (beside or {}) | {f"engine__structured_outputs__{name}": value for name, value in settings.items()}
     values = (50.0 * scale, 90.0 * scale)
     name = f"engine__{key.replace('.', '__')}"
     return {
@@ -210,6 +210,30 @@ SCHEDULERS = {
         "cuda_graph_backend_prefill": acts("breakable", "disabled", **SGLANG | LAUNCHES),
         "eager_us_per_layer": acts(0.0, 1e4, **SGLANG | LAUNCHES, engine__cuda_graph_backend_prefill="disabled"),
         "radix_eviction_policy": acts("lru", "mru", **SGLANG),
+        "cuda_graph_max_bs_decode": acts(1, 8, **SGLANG | PADS),
+        "cuda_graph_bs_decode": acts([1], [8], **SGLANG | PADS),
+        "lora.max_loras_per_batch": acts(1, 8, **SGLANG), "lora.step_factor": acts(1.0, 1.5, **SGLANG),
+        "lora.per_adapter_us": acts(0.0, 500.0, **SGLANG),
+        "lora.adapter_mb": acts(10.0, 100.0, **SGLANG, engine__lora__h2d_gb_per_s=20.0),
+        "lora.h2d_gb_per_s": acts(ABSENT, 1.0, **SGLANG | OF_ADAPTERS),
+        "lora.rank": acts(8, 64, **SGLANG | LLAMA, engine__lora__h2d_gb_per_s=20.0),
+        **of_drawn_times("structured_outputs.compile_ms", beside=SGLANG, fraction=0.5, mask_us=0.0),
+        **of_drawn_times("structured_outputs.mask_us", beside=SGLANG, fraction=1.0, compile_ms=0.0, scale=100),
+        "structured_outputs.fraction": acts(0.0, 0.5, **SGLANG),
+        "structured_outputs.num_grammars": acts(0, 1, **SGLANG | STRUCTURED),
+        "structured_outputs.backend": acts("xgrammar", "llguidance", **SGLANG | STRUCTURED),
+        "structured_outputs.kind": acts("json_schema", "ebnf", **SGLANG | STRUCTURED),
+        "structured_outputs.size": acts(16, 160, **SGLANG | STRUCTURED, engine__structured_outputs__kind="ebnf"),
+        "structured_outputs.new_lengths": acts(
+            0, 1, **SGLANG | STRUCTURED, engine__structured_outputs__kind="json_schema"),
+        "structured_outputs.max_length": acts(
+            64, 128, **SGLANG | STRUCTURED, engine__structured_outputs__kind="json_schema",
+            engine__structured_outputs__new_lengths=1),
+        "structured_outputs.vocabulary": acts(
+            32_768, 131_072, **SGLANG | STRUCTURED, engine__structured_outputs__kind="ebnf"),
+        "structured_outputs.failing_fraction": acts(0.0, 0.5, **SGLANG | STRUCTURED),
+        "structured_outputs.failing": acts([], ["0"], **SGLANG | STRUCTURED),
+        "structured_outputs.cpus": acts(1, 64, **SGLANG | STRUCTURED),
         "speculative.method": acts("mtp", "draft_model", **CHAIN), "speculative.num_steps": acts(2, 5, **CHAIN),
         "speculative.eagle_topk": acts(2, 4, **TREE), "speculative.num_draft_tokens": acts(2, 7, **TREE),
         "speculative.acceptance": acts([0], [2], **CHAIN), "speculative.drafter_share": acts(0.0, 0.5, **CHAIN),

@@ -26,7 +26,8 @@ OWN = {
 }
 BY_LENGTHS = ("lightllm", "sjf_aging")
 PROTOCOLS = {"blis": "blis", "faster_transformer": "simai", "orca": "simai", "sarathi": "simai", "sglang": "sglang"}
-ADAPTERS = {"blis": {"adapter_capacity": 2, "load_base_latency_us": 2000.0, "load_bandwidth_bytes_us": 100.0,
+ADAPTERS = {"sglang": {"max_loras_per_batch": 2},
+            "blis": {"adapter_capacity": 2, "load_base_latency_us": 2000.0, "load_bandwidth_bytes_us": 100.0,
                      "footprint_bytes_per_rank": 1e4, "adapters": [{"id": f"a{i}", "rank": 8} for i in range(3)]}}
 ROUTER_KEYS = {"weighted": {"scorers": [{"name": "queue-depth", "weight": 1.0}]}}
 # How the message tells of a feature that is refused.

@@ -47,6 +47,9 @@ FEATURES = {
     "drafts of SGLang": {"engine.scheduler": "sglang", "engine.speculative": {
         "method": "eagle", "num_steps": 2, "drafter_share": 0.1, "acceptance": {"rates": [0.8, 0.5]}}},
     "LoRA": {"engine.lora": {"max_loras": 2}, "workload.adapters": {"names": ["a", "b", "c"], "none_share": 0.2}},
+    "LoRA of SGLang": {"engine.scheduler": "sglang", "engine.lora": {"max_loras_per_batch": 2},
+                       "workload.adapters": {"names": ["a", "b", "c"], "none_share": 0.2}},
+    "structured outputs of SGLang": {"engine.scheduler": "sglang", "engine.structured_outputs": {"fraction": 0.5}},
     "structured outputs": {"engine.structured_outputs": {"fraction": 0.5}},
     "images": {"engine.encoder": ENCODER, "workload.images": IMAGES},
     "encode pools": {"pools": [{"name": "e", "role": "encode", "engine": {"encoder": ENCODER}}],

@@ -77,6 +77,12 @@ CASES = (
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
     *({"engine.scheduler": "sglang", "engine.speculative": SGLANG_DRAFTS} | beside for beside in (
         transfer("sglang"), LOCK_STEP, {"kv_tiers": {"protocol": "hicache", "cpu_gib": 1.0}})),
+    *({"engine.scheduler": "sglang", "engine.lora": {}} | beside for beside in (
+        transfer("sglang"), LOCK_STEP, {"engine.speculative": SGLANG_DRAFTS | {"method": "draft_model"}})),
+    *({"engine.scheduler": "sglang", "engine.structured_outputs": {"fraction": 0.5}} | beside for beside in (
+        transfer("sglang"), {"engine.speculative": SGLANG_DRAFTS})),
+    *({"engine.scheduler": "sglang", "latency": {"backend": "blackbox"}, f"engine.{key}": value} for key, value in (
+        ("cuda_graph_max_bs_decode", 8), ("cuda_graph_bs_decode", [8]))),
     DRAFTS | {"engine.speculative.disable_lookahead_block_hashes": True, "engine.vllm_version": "0.33"} | TIERS,
     {"cluster.gateway_queue": {"saturation_legs": "all"}},
     {"topology.cp_kv_cache_interleave_size": 4}, {"topology.dcp_comm_backend": "a2a"},

@@ -92,7 +92,8 @@ class Tiers(Part):
                  "each protocol goes with the engine that has it"),
         Conflict(has.versions_without("has_connectors"), used.VLLM_TIERS, "it has no connectors of KV tiers"),
         Conflict(has.UNIT, used.VLLM_TIERS, "rules of tiers are not settled with hits inside blocks"),
-        Conflict(has.PIPELINE, used.VLLM_TIERS, "tiers are not supported with pipeline stages"),
+        Conflict(has.PIPELINE, used.VLLM_TIERS, "each stage copies its own layers, beside batches in other stages; "
+                 "that is not built"),
         Conflict(has.UNCACHED, used.KV_TIERS,
                  lambda place: used.protocol_of(place).why_cached.get(place.engine.scheduler, ""),
                  "tiers of BLIS and SGLang copy cached blocks alone"),

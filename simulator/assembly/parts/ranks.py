@@ -54,7 +54,8 @@ class Ranks(Part):
                    "engine.vllm_version": lambda place: getattr(place.engine.parameters, "vllm_version", None)},
                   _share_front_end, "pools with ranks", "one front end chooses among the ranks"),
         Conflict(has.PIPELINE, used.LOCK_STEP, "pipeline stages with ranks in lock step are not supported"),
-        Conflict(used.KV_TIERS, used.LOCK_STEP, "KV tiers with ranks in lock step are not supported"),
+        Conflict(used.KV_TIERS, used.LOCK_STEP, "a step begins when the batch of the last rank is launched, behind its "
+                 "copies; that is not built"),
         Conflict(used.MOVES, used.LOCK_STEP, "migration between ranks in lock step is not supported"),
         Conflict(used.NOT_READ, used.LOCK_STEP, "other protocols are not supported with ranks in lock step"),
         Conflict(has.ASYNC, used.LOCK_STEP_TRANSFER, "KV transfer between such ranks is not supported with it"),

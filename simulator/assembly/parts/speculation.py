@@ -39,6 +39,8 @@ class Speculation(Part):
                  "num_reserved_decode_tokens; neither is built with drafts"),
         Conflict(SGLANG_DRAFTS, used.KV_TIERS, "copies in host memory are found by tokens alone, and SGLang's beside "
                  "drafts by pairs of tokens; that is not built"),
+        Conflict(SGLANG_DRAFTS, has.SGLANG_GRAMMARS, "the host advances grammars over accepted drafts while drafts are "
+                 "verified; that is not built"),
         Conflict(SGLANG_DRAFTS, used.LOCK_STEP, "SGLang lets no rank decode while another computes prompts; that is "
                  "not built"),
         Conflict(Feature("hashes of blocks without the token behind",

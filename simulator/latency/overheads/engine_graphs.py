@@ -18,6 +18,7 @@ class EngineGraphs(NamedTuple):
     eager_us_per_layer : minimum time per layer of a batch without graphs; None: by the number of kernels.
     scheduler : of [engine]. notes : sentences for `warnings`.
     verified : tokens of a sequence in a decode; more than 1 with drafts.
+    are_given : the experiment gives the sizes. runs_beyond : decodes may have more sequences than the largest size.
     """
 
     sizes: tuple[int, ...]
@@ -26,13 +27,15 @@ class EngineGraphs(NamedTuple):
     scheduler: str
     notes: tuple[str, ...] = ()
     verified: int = 1
+    are_given: bool = False
+    runs_beyond: bool = False
 
 
 def with_graphs(graphs: EngineGraphs, deployment: Deployment | None, model: LatencyModel) -> LatencyModel:
     """Return a model that prices padding to graphs, and launches without.
 
     Decodes are padded; a batch without graph takes the host's time to launch its kernels, if that is longer. A
-    backend that predicts whole iterations stays as it is, unless eager_us_per_layer is given.
+    backend that predicts whole iterations stays as it is, unless eager_us_per_layer or the sizes are given.
 
     Raises
     ------
@@ -45,14 +48,17 @@ def with_graphs(graphs: EngineGraphs, deployment: Deployment | None, model: Late
     if given is not None and not model.takes_padding:
         raise ValueError(f"eager_us_per_layer: expected none, {type(model).__name__} cannot price batches without "
                          "graphs: linear, roofline and operators can")
-    if given is None and not (model.knows_kernels and deployment is not None and model.takes_collective):
+    knows_launches = model.knows_kernels and deployment is not None and model.takes_collective
+    if given is None and not graphs.are_given and not knows_launches:
         return model
-    if graphs.has_prefill:
-        launch = Launching(0.0)
-    elif given is not None:
+    launch = Launching(0.0)
+    if (not graphs.has_prefill or graphs.runs_beyond) and given is not None:
         launch = Launching(given * deployment.model.num_layers)
-    else:
+    elif (not graphs.has_prefill or graphs.runs_beyond) and knows_launches:
         launch = launching(deployment, HOSTS[graphs.scheduler])
     sizes = [graphs.verified * size for size in graphs.sizes]
-    return Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, graphs.verified, 0.0, launch.us,
-                  (*launch.notes, *graphs.notes))
+    found = Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, graphs.verified, 0.0, launch.us,
+                   (*launch.notes, *graphs.notes))
+    if graphs.has_prefill:
+        found.hide_prompts()
+    return found

@@ -30,7 +30,7 @@ cdef class Graphs(EngineOverhead):
     cdef int64_t _largest
     cdef bint _has_pieces, _has_whole, _has_decodes
     cdef int32_t _query_tokens
-    cdef double _piecewise_ns, _eager_ns
+    cdef double _piecewise_ns, _eager_ns, _prompt_eager_ns
     cdef object _notes
 
     def __init__(self, LatencyModel model, mode, sizes, int32_t query_tokens=1, double piecewise_us=0.0,
@@ -42,6 +42,7 @@ cdef class Graphs(EngineOverhead):
         self._has_whole, self._has_decodes = mode == "full", mode in ("full_decode_only", "full_and_piecewise")
         self._query_tokens = query_tokens
         self._piecewise_ns, self._eager_ns = piecewise_us * 1e3, eager_us * 1e3
+        self._prompt_eager_ns = self._eager_ns
         self._largest = max(sizes, default=0)
         # with drafts some sizes are for decodes only, so that a batch with more tokens may be padded less
         self.is_monotone = model.is_monotone and query_tokens == 1
@@ -84,6 +85,10 @@ cdef class Graphs(EngineOverhead):
             if graph != EAGER:
                 shapes[i].pad_tokens = <int32_t>(size - shapes[i].prefill_tokens - shapes[i].decode_tokens)
 
+    def hide_prompts(self):
+        """From now on batches with prompts have graphs of their own, without padding."""
+        self._prompt_eager_ns = 0.0
+
     def warnings(self) -> list:
         """Return the warnings of the model, and notes on launches."""
         return [*self.model.warnings(), *self._notes]
@@ -91,7 +96,9 @@ cdef class Graphs(EngineOverhead):
     cdef double around_ns(self, const BatchShape* shape, double ns) noexcept nogil:
         if shape.graph == PIECEWISE:
             return ns + self._piecewise_ns
-        return max(ns, self._eager_ns) if shape.graph == EAGER else ns
+        if shape.graph != EAGER:
+            return ns
+        return max(ns, self._prompt_eager_ns if shape.prefill_tokens > 0 else self._eager_ns)
 
     cdef double batch_ns(self, const BatchShape* shape) noexcept nogil:
         cdef BatchShape padded

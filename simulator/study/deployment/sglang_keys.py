@@ -2,7 +2,7 @@
 from simulator.domain.measured_acceptance import published
 from simulator.server_line.facts.answers import Answer
 from simulator.server_line.facts.checkpoints import Checkpoint
-from simulator.study.deployment.keyed import Keyed, comment_of, say, take, value_of
+from simulator.study.deployment.keyed import Keyed, comment_of, drop, say, take, value_of
 
 # Our key -> SGLang's key, which is also its flag.
 PLACES_OF_SGLANG = {
@@ -20,6 +20,8 @@ AS_GIVEN = ("disable_priority_preemption", "prefill_decode_interval_min_bs", "pr
 EVICTION_POLICIES = {"lfu", "lru", "priority", "slru"}      # ours of SGLang's --radix-eviction-policy
 GRAPH_FLAGS = ("disable_cuda_graph", "disable_decode_cuda_graph", "disable_prefill_cuda_graph",
                "cuda_graph_backend_decode", "cuda_graph_backend_prefill")
+OF_LORA = {"enable_lora": "engine.lora", "max_loras_per_batch": "engine.lora.max_loras_per_batch",
+           "max_lora_rank": "engine.lora.rank"}
 FLAGS_OF_SGLANG = {
     "disable_radix_cache": "engine.enable_prefix_caching", "dp_size": "topology.data_parallel",
     "enable_dp_attention": "topology.data_parallel", "attn_dp_size": "topology.data_parallel",
@@ -58,6 +60,7 @@ def say_sglang(keyed: Keyed, answer: Answer, checkpoint: Checkpoint) -> None:
         keyed.keys["topology.expert_parallel"] = (values["tp_size"], comment_of(answer, "ep_size"))
     _say_policies_of_sglang(keyed, answer)
     _say_graphs_of_sglang(keyed, answer)
+    _say_adapters_of_sglang(keyed, answer)
     _say_drafts_of_sglang(keyed, answer, checkpoint)
 
 
@@ -107,6 +110,22 @@ def _say_policies_of_sglang(keyed: Keyed, answer: Answer) -> None:
         keyed.taken["retraction_policy"] = "engine.retraction_policy"
 
 
+def _say_adapters_of_sglang(keyed: Keyed, answer: Answer) -> None:
+    """Take LoRA, unless it is off or of servers for prefill or decode."""
+    if not answer.values["enable_lora"]:
+        return
+    if answer.values["attn_dp_size"] > 1 or answer.values["disaggregation_mode"] != "null":
+        why = "adapters of attention ranks, or of servers for prefill or decode"
+        keyed.left.update(dict.fromkeys((flag for flag in OF_LORA if flag in answer.given), why))
+        return
+    keyed.keys["engine.lora.max_loras_per_batch"] = (
+        answer.values["max_loras_per_batch"], comment_of(answer, "max_loras_per_batch"))
+    if answer.values["max_lora_rank"] is not None:
+        keyed.keys["engine.lora.rank"] = (answer.values["max_lora_rank"], "given")
+    for flag, key in OF_LORA.items():
+        take(keyed, answer, flag, key)
+
+
 def _say_graphs_of_sglang(keyed: Keyed, answer: Answer) -> None:
     """Take graphs that are off: of all batches, or of batches with prompts."""
     places = {phase: f"cuda_graph_config.{phase}.backend" for phase in ("decode", "prefill")}
@@ -120,5 +139,8 @@ def _say_graphs_of_sglang(keyed: Keyed, answer: Answer) -> None:
     elif (decode, prefill) != ("full", "breakable"):
         keyed.left.update(dict.fromkeys(given, "graphs of another kind: the time to launch kernels"))
     for flag in ("cuda_graph_max_bs_decode", "cuda_graph_bs_decode"):
-        if flag in answer.given:
-            keyed.left[flag] = "sizes of decode graphs: padding, and the time to launch kernels"
+        if flag in answer.given and decode == "full":
+            keyed.keys[f"engine.{flag}"] = (answer.given[flag], "given")
+            keyed.taken[flag] = f"engine.{flag}"
+    if "engine.cuda_graph_bs_decode" in keyed.keys and "engine.cuda_graph_max_bs_decode" in keyed.keys:
+        drop(keyed, "cuda_graph_max_bs_decode")         # the server takes the largest of the sizes
