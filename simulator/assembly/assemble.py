@@ -5,7 +5,8 @@ from functools import partial
 import msgspec
 
 from simulator.assembly.budget import check_memory, check_time
-from simulator.assembly.gateway import front_of, has_a_gate, health_notes
+from simulator.assembly.gateway import front_of, has_a_gate
+from simulator.assembly.idle_notes import idle_notes
 from simulator.assembly.pool import pool_of
 from simulator.assembly.pool_prices import cost_by_hour
 from simulator.assembly.requests import chunks_of, meet, requests_of
@@ -123,9 +124,10 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
         the requests of the workload.
     """
     experiment = prepared.experiment
-    notes = health_notes(experiment) if source is None else ()
+    notes = idle_notes(experiment, prepared.workload) if source is None else ()
+    pools = tuple(msgspec.structs.replace(pool, notes=(*pool.notes, *notes)) for pool in prepared.pools)
     plan = ClusterPlan(
-        tuple(msgspec.structs.replace(pool, notes=(*pool.notes, *notes)) for pool in prepared.pools), front_of(experiment), threads=threads, serves=serves,
+        pools, front_of(experiment), threads=threads, serves=serves,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),

@@ -2,7 +2,6 @@
 from simulator import registry
 from simulator.assembly.ranks import rank_front
 from simulator.config.experiment import Experiment
-from simulator.domain.failures import Health
 from simulator.domain.latency_line import LatencyLine
 from simulator.domain.slo_classes import by_name
 from simulator.engine.plan import GatewayPlan
@@ -56,12 +55,3 @@ def has_a_gate(cluster) -> bool:
     """Return whether the gateway may delay or reject requests."""
     return (cluster.admission.policy != "always" or cluster.gateway_queue is not None
             or max(cluster.admission.latency_s, cluster.routing.latency_s, cluster.routing.retry_timeout_s) > 0)
-
-
-def health_notes(experiment) -> tuple[str, ...]:
-    """Return a note on health checks of a run in which nothing can be noticed."""
-    is_noticed = any(each.kind in ("stop", "link") or each.on_failure == "migrate" for each in experiment.failures)
-    if is_noticed or experiment.cluster.health == Health():
-        return ()
-    return ("cluster.health has no effect: no [[failures]] stop a replica, take its link, or move its requests away "
-            "(the operator of a live fleet may)",)
