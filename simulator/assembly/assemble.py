@@ -124,8 +124,9 @@ def build(prepared: Prepared, sink, monitor=None, threads: int = 1, serves: tupl
     """
     experiment = prepared.experiment
     notes = health_notes(experiment) if source is None else ()
+    pools = tuple(msgspec.structs.replace(pool, notes=(*pool.notes, *notes)) for pool in prepared.pools)
     plan = ClusterPlan(
-        tuple(msgspec.structs.replace(pool, notes=(*pool.notes, *notes)) for pool in prepared.pools), front_of(experiment), threads=threads, serves=serves,
+        pools, front_of(experiment), threads=threads, serves=serves,
         seed=experiment.seed, give_up_ns=round(experiment.cluster.give_up_after_s * 1e9),
         give_up_failing_ns=round(experiment.cluster.give_up_failing_after_s * 1e9),
         horizon_ns=None if math.isinf(experiment.horizon_s) else round(experiment.horizon_s * 1e9),
