@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, unknown = parser_of(arguments[0]).parse_known_args(arguments, argparse.Namespace(began_s=began_s))
         if unknown:                             # else argparse shows the usage of no command
             options.refuse(f"unrecognized arguments: {' '.join(unknown)}")
-        _refuse_line_breaks(options)
+        _refuse_names(options)
         run = COMMANDS.get(options.command) or _study(options.command).run
         status = run(options)
         sys.stdout.flush()
@@ -61,9 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(error)
 
 
-def _refuse_line_breaks(options: argparse.Namespace) -> None:
-    """Refuse names of files and folders with line breaks; a setting may contain some: it is TOML."""
+def _refuse_names(options: argparse.Namespace) -> None:
+    """Refuse names of files and folders with line breaks, and an empty --out, of an unset variable of a shell.
+
+    A setting may contain line breaks: it is TOML.
+    """
     from simulator.core.paths import fault_of_name
+    if getattr(options, "out", None) == "":
+        raise InputErrors(["--out: expected a path, found an empty text; leave the option out for the default"])
     given = [value for name, value in vars(options).items() if isinstance(value, str) and "\0" not in value
              and name not in getattr(options, "texts", ())]         # commands, which may have several lines
     if faults := [fault for value in given if (fault := fault_of_name(value))]:
@@ -325,6 +330,12 @@ def _report(error: BaseException) -> int:
         fault = error if isinstance(error, OutputError) else OutputError(error.filename or "output", error)
         print(fault, file=sys.stderr)
         return PROGRAM_FAULT
+    if isinstance(error, OutputError):
+        print(f"{error}; give another path", file=sys.stderr)
+        return INPUT_FAULT
+    if isinstance(error, OSError) and error.errno in OutputError.OF_PATHS and error.filename:
+        print(f"{error.filename}: cannot be read or written: {error.strerror}", file=sys.stderr)
+        return INPUT_FAULT
     if blamed := registry.blame(error):
         print(f"simulator: {blamed}\nSIM_TRACEBACK=1 shows the way there.", file=sys.stderr)
         return INPUT_FAULT

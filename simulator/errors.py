@@ -54,7 +54,7 @@ class BadAnswer(ValueError):
 
 
 class OutputError(OSError):
-    """Results cannot be written; neither the input nor the program is to blame.
+    """Results cannot be written; the program is not to blame.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ class OutputError(OSError):
 
     ERRNOS = frozenset(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS")
                        if hasattr(errno, name))     # not every system has quotas
+    OF_PATHS = frozenset((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG))       # the path that was given is to blame
 
     def __init__(self, place: object, cause: OSError):
         super().__init__(cause.errno, os.strerror(cause.errno))

@@ -1,6 +1,7 @@
 """Files and folders may have any name: blanks, brackets, quotes, any letter, a leading dash; but no line breaks."""
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -160,3 +161,20 @@ def test_commands_that_are_shown_can_be_copied(wild, capsys):
     shown = next(line for line in capsys.readouterr().out.splitlines() if "study merge" in line)
     command = shlex.split(shown.partition("; `")[2].removesuffix("` makes its tables").removeprefix("simulator "))
     assert cli.main(command) == 0 and (wild / f"{WILD}.shards/table.csv").exists()
+
+
+PLAN = ["plan", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--input", "10", "--output", "10", "--ttft-p99", "500"]
+
+
+@pytest.mark.parametrize("command", ["run", "compare", *ASKED, "plan", "serve", "workload"])
+@pytest.mark.parametrize(("place", "why"), [
+    ("a_file", "exist|is no directory"), ("a_file/below", "director"), ("x" * 300, "too long"),
+    ("", "expected a path, found an empty text")])
+def test_places_of_results_that_cannot_be_are_no_fault_of_the_program(tmp_path, capsys, command, place, why):
+    file = {"run": "n.toml", "serve": "n.toml", "workload": "n.toml"}.get(command, f"n.{command}.toml")
+    words = PLAN if command == "plan" else [command, str(written(tmp_path, "n") / file)]
+    (tmp_path / "a_file").write_text("kept")
+    assert cli.main([*words, "--out", place and str(tmp_path / place)]) == 2
+    said = capsys.readouterr()
+    assert re.search(why, said.err.lower()) and "fault of the program" not in said.err and said.out == ""
+    assert (tmp_path / "a_file").read_text() == "kept"

@@ -74,6 +74,10 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
     """
     directory = Path(place_of(directory)).resolve()
     if not directory.exists():
+        above = next(parent for parent in directory.parents if parent.exists())
+        if why := f"{above} is no directory" * (not above.is_dir()) or (
+                f"{above} is not writable" * (not os.access(above, os.W_OK | os.X_OK))):
+            raise InputErrors([f"{directory}: cannot be written: {why}; {_ELSEWHERE}"])
         return directory
     if not directory.is_dir():
         raise InputErrors([f"{directory}: a file of this name exists; {_ELSEWHERE}"])

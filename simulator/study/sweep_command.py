@@ -181,7 +181,7 @@ def _summary_text(campaign: Campaign, ends: list[Finished], directory: Path, sum
 
 
 def _cautions(summary: dict) -> list[str]:
-    """Return sentences on points whose numbers mean less than they seem to."""
+    """Return warnings of points without a steady state, and of thin percentiles."""
     lines = [f"{summary[key]} of {summary['points']} points {words}" for key, words in (
         ("growing_points", "have no steady state: their queue grows"),
         ("thin_points", "have percentiles of too few requests (thin)")) if summary[key]]

@@ -160,9 +160,13 @@ def test_an_urgent_request_has_its_replica_for_itself(tmp_path, monkeypatch):
             "topology": {"replicas": 2}, "engine": {"num_gpu_blocks": 33, "max_model_len": 64},
             "latency": {"backend": "linear", "base_us": 10_000.0}, "workload": {"type": "trace", "path": "five.csv"},
             "cluster": {"routing": routing}}))
+        assert any("headroom has no effect" in note for note in result.summary["diagnosis"]) == (headroom == unasked)
         return result.requests["replica"].tolist()
+
+    unasked = [{"priority": -2, "tokens": 480}]
 
     urgent_at, *others = replicas([{"priority": -1, "tokens": 480}])
     assert others == [1 - urgent_at] * 4
     assert len(set(replicas([])[1:])) == 2
+    assert replicas(unasked) == replicas([])
     assert np.unique(replicas([])).tolist() == [0, 1]

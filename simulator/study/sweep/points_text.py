@@ -9,7 +9,7 @@ FIXED = ("point", "n", "backlog", "thin", "deterministic")
 
 
 def text_of(points: np.ndarray, metrics: tuple[str, ...]) -> str:
-    """Return a line for each point: its axes that differ, and each metric with its interval.
+    """Return a line for each point: axes that differ, metrics with intervals.
 
     Differences to the baseline are in columns beside them, marked with * where their interval does not hold 0. Too many
     points: an empty text.

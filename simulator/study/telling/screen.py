@@ -82,7 +82,7 @@ def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), beside: Sequen
 def numbered(name: str, cells: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return a column of a table, and lines to go below it.
 
-    A column with a long list or table, as JSON, gets numbers; the lines say what they mean.
+    A column with a long list or table, as JSON, gets numbers, which the lines explain.
     """
     if all(len(cell) <= WORD or cell[0] not in "[{" for cell in cells):
         return list(cells), []

@@ -4,7 +4,6 @@ import numpy as np
 from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.tuning.pareto import front
 from simulator.study.tuning.result import FEASIBLE, CandidateResult
-from simulator.study.tuning.sampling_rules import is_sampled
 from simulator.study.tuning.tune_table import Question
 
 
@@ -30,8 +29,8 @@ def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[Can
 
     Candidates on the front come first, then the front of the rest, until `winners` candidates have a rank; the
     remaining ones follow by the first objective. With one objective, candidates on one front are equal but for noise:
-    the one with fewer GPUs wins, then the lower price, the better value, more room to the bounds, the smaller id; of a
-    sampler's the one that was chosen first, so that the experiment's own values win where nothing differs.
+    the one with fewer GPUs wins, then the lower price, the better value, more room to the bounds, the one that comes
+    first in the axes; of a sampler's the one chosen first: there the experiment's own values win if nothing differs.
     """
     left = [each for each in results if each.status == FEASIBLE]
     order: list[CandidateResult] = []
@@ -44,7 +43,7 @@ def ranked(question: Question, results: list[CandidateResult]) -> tuple[list[Can
         order += sorted(layer, key=lambda each: _place(question, each))
         left = [each for each, is_in in zip(left, stays, strict=True) if not is_in]
     objective = question.objectives[0]
-    left.sort(key=lambda each: (-objective.gain(each.values[0].mean), *_tie(question, each)))
+    left.sort(key=lambda each: (-objective.gain(each.values[0].mean), *_tie(each)))
     return order + left, on_front
 
 
@@ -56,11 +55,10 @@ def nearest_miss(results: list[CandidateResult]) -> CandidateResult | None:
 
 def _place(question: Question, result: CandidateResult) -> tuple:
     gain = -question.objectives[0].gain(result.values[0].mean)
-    gpus, price, id = _tie(question, result)
+    gpus, price, number = _tie(result)
     room = -np.nan_to_num(result.margin)        # to the bounds: of equal candidates the one with most
-    return (gpus, price, gain, room, id) if len(question.objectives) == 1 else (gain, gpus, price, id)
+    return (gpus, price, gain, room, number) if len(question.objectives) == 1 else (gain, gpus, price, number)
 
 
-def _tie(question: Question, result: CandidateResult) -> tuple[float, float, str | int]:
-    last = result.candidate.number if is_sampled(question.study) else result.ends[0].id
-    return result.candidate.gpus, cost_per_hour(result.candidate.experiment) or 0.0, last
+def _tie(result: CandidateResult) -> tuple[float, float, int]:
+    return result.candidate.gpus, cost_per_hour(result.candidate.experiment) or 0.0, result.candidate.number

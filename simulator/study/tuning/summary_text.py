@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from simulator.errors import number_of
 from simulator.study.statistics.intervals import Estimate
 from simulator.study.telling.screen import lines_of, numbered
 from simulator.study.telling.screen import table_of as fitted
@@ -20,16 +21,24 @@ MOST_REASONS = {True: 5, False: 10}     # why candidates are out, by whether any
 def screen_of(question: Question, outcome: Findings, results: StudyResults) -> str:
     """Return the best candidates, counts by status, and reasons of the others."""
     counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in results.summary["counts"].items())
-    lines = [f"{results.summary['candidates']:,} candidates: {counts}"
+    lines = [f"{number_of(results.summary['candidates'], 'candidate')}: {counts}"
              + ("" if results.summary["complete"] else f"; not complete ({results.summary['search']})")]
     if results.ranking:
         lines += ["", table_of(question, results)]
+        lines += filter(None, [_ties(results)])
         lines += ["* nobody beats it in everything"] * (len(question.objectives) > 1)
         beside = held_out_lines(results.summary.get("held_out"))
         lines += [""] * bool(beside) + beside
     reasons = rejected(question, outcome, results)
     lines += [""] * bool(results.ranking and reasons) + reasons
     return "\n".join(map(lines_of, lines if results.ranking else [*lines, nothing(question, results)]))
+
+
+def _ties(results: StudyResults) -> str:
+    """Return a sentence on candidates with the same values as the best; "": none has."""
+    values = [tuple(value.mean for value in each.values) for each in results.ranking]
+    alike = values.count(values[0])
+    return "" if alike == 1 else f"{alike:,} candidates have the values of the first: the choice among them is free"
 
 
 def answer_of(question: Question, results: StudyResults) -> str:

@@ -42,6 +42,18 @@ def test_ranking_front_and_counts(study, tune, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("12 candidates: 10 feasible, 2 too many gpus\n")
 
 
+@pytest.mark.parametrize(("sizes", "said"), [
+    ([64, 32, 128], "3 candidates: 3 feasible\n"), ([32], "1 candidate: 1 feasible\n")])
+def test_of_equal_candidates_the_one_listed_first_wins_and_the_tie_is_named(study, tune, capsys, tmp_path, sizes, said):
+    status, _ = tune(study(OPEN, ONE, ('"topology.tensor_parallel" = [1, 2]\n', ""), ("[8, 64]", str(sizes)),
+                           ("gpus = 3\n", "gpus = 1\n"), ("base.toml", "linear.toml")))
+    printed = capsys.readouterr().out
+
+    assert status == 0 and printed.startswith(said)
+    assert [int(row["engine.max_num_seqs"]) for row in rows_of(tmp_path / "out" / "ranking.csv")] == sizes
+    assert ("3 candidates have the values of the first: the choice among them is free" in printed) == (len(sizes) > 1)
+
+
 @pytest.mark.parametrize("changes", [(), (("num_requests = 80", "num_requests = 400"),)], ids=["few", "cut"])
 def test_winners_are_experiments_that_run_repeats_to_the_last_digit(study, tune, tmp_path, changes):
     path = study(*changes[:0], SEEDS)
