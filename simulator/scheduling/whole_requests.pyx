@@ -30,8 +30,8 @@ class WholeRequestsParameters(VidurParameters, frozen=True, kw_only=True, forbid
         "that output_knowledge predicts: a request that outgrows it takes blocks one by one, and if none is free the "
         "last admitted restarts"))] = "max_model_len"
     allocator: Annotated[Literal["blocks", "buddy"], Meta(description=(
-        "what gives the room for that text. blocks: as many as hold it; buddy: room for a power of two of tokens, as in "
-        "Orca for the paper on PagedAttention"))] = "blocks"
+        "allocator of room for that text. blocks: as many as hold it; buddy: room for a power of two of tokens, as in "
+        "the Orca of the paper on PagedAttention"))] = "blocks"
 
     @property
     def reads_expected_tokens(self):

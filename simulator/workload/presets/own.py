@@ -25,8 +25,8 @@ class SystemPrompts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     popularity: Annotated[Literal["uniform", "zipf"], Meta(description="how requests choose one")] = "uniform"
     exponent: Annotated[float, Meta(ge=0, le=100, description="zipf: the k-th has weight 1 / k**exponent")] = 1.0
     num_questions: Annotated[Annotated[int, Meta(ge=1, le=2**24)] | None, Meta(description=(
-        "different questions behind each; all prompts then come in one random order, again and again, as inference-perf "
-        "sends them; absent: each request has a question of its own"))] = None
+        "different questions behind each; all prompts then come in one random order, again and again, as "
+        "inference-perf sends them; absent: each request has a question of its own"))] = None
 
     def __post_init__(self):
         if self.num_questions is not None and (self.share < 1.0 or self.popularity != "uniform"):
