@@ -122,6 +122,10 @@ cdef class Instances(Router):
                 (<Router>self._routers[i]).closed(replica, now_ns)
         return 0
 
+    def follow(self, Instances other):
+        """Have the instance that another router has for a request choose here, too."""
+        self.assignment = other.assignment
+
     def bar(self, int32_t instance, int32_t replica, int32_t change, int64_t now_ns):
         """Add `change` to the reasons for which one instance sends a replica no requests."""
         cdef Router router = self.routers[instance]
