@@ -78,6 +78,11 @@ cdef class Instances(Router):
         """See Router."""
         return self.routers[0].counts_promised
 
+    @property
+    def turns_away(self):
+        """See Router."""
+        return self.routers[0].turns_away
+
     def __dealloc__(self):
         free(self._routers)
         free(self._views)
