@@ -20,7 +20,9 @@ class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     latency_ms later that a client gives up. The load of a region is its requests, on their way to the gateway left out,
     over its routable replicas. A gateway knows the requests of its own region at once, those of another region
     latency_ms later, and besides them it counts requests that it forwarded there in the last 2 x latency_ms. The
-    admission policy of the home decides. With data-parallel ranks each rank counts as a replica in loads.
+    admission policy of the home decides. With data-parallel ranks each rank counts as a replica in loads. With pools
+    for prefill and decode both replicas of a request are in one region, and those of all roles count in its load; a
+    region without a routable one for prompts, or for outputs, is passed over.
     """
 
     names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MOST, description="names of the regions")]

@@ -122,6 +122,52 @@ def test_pools_are_in_regions(run):
     assert results.requests["replica"].tolist() == [0, 1, 2]
 
 
+COUNTING = {"policy": "weighted", "scorers": [{"name": "active-requests", "weight": 1.0}]}
+# A prompt of 100 tokens moves in 1 ms, in 7 blocks.
+APART = {"pools": [{"name": f"{role[0]}{region}", "role": role, "replicas": 1} for region in "ab"
+                   for role in ("prefill", "decode")],
+         "kv_transfer": {"protocol": "nixl", "kv_bytes_per_token": 1e5, "bandwidth_gb_per_s": 11.2, "base_us": 0.0,
+                         "answer_hop_us": 0.0, "contention": "none"},
+         "cluster__regions": {"names": ["a", "b"], "pools": [["pa", "da"], ["pb", "db"]], "column": "tenant",
+                              "latency_ms": [[0, 20], [30, 0]], "spill_at": 0.5}}
+
+
+@pytest.mark.parametrize("order", ["decode_first", "prefill_first"])
+def test_both_legs_of_a_request_are_in_one_region(run, order):
+    # The second finds one request for two replicas at home. It reaches b at 21; its prompt is computed at 23 and has
+    # moved at 24; the last token of the prompt, and the first answer, take 1.01 ms, a further one 1; 30 ms back.
+    results = run([(0, 2, "a"), (0.001, 2, "a"), (0.05, 2, "b")], cluster__disaggregation__stage_order=order, **APART)
+    found = results.columns("requests", ["prefill_replica", "replica"])
+
+    assert regions(results) == ([0, 0, 1], [0, 1, 1])
+    assert (found["prefill_replica"].tolist(), found["replica"].tolist()) == ([0, 2, 2], [1, 3, 3])
+    assert results.requests["first_token_ns"].tolist() == [4_010_000, 55_010_000, 54_010_000]
+    assert results.requests["completed_ns"].tolist() == [5_010_000, 56_010_000, 55_010_000]
+
+
+@pytest.mark.parametrize(("deadline_s", "outputs"), [(0.023, 19), (0.001, 0)])
+def test_a_region_stops_either_leg_when_it_learns_that_a_client_gave_up(run, deadline_s, outputs):
+    # The second request reaches b at 21. Its client gives up at 24, which b learns at 44: after 25.01 and 18 more
+    # tokens; or at 2, which b learns at 22, while the prompt is computed. The third is alone there then: it comes at
+    # 100, its first token 4.01 later.
+    rows = [(0, 90, "a,9"), (0.001, 90, f"a,{deadline_s}"), (0.1, 2, "b,9")]
+    results = run(rows, columns="tenant,deadline_s", cluster__routing=COUNTING, **APART)
+
+    assert regions(results)[1] == [0, 1, 1]
+    assert results.requests["status"].tolist() == [records.COMPLETED, records.TIMED_OUT, records.COMPLETED]
+    assert results.requests["output_tokens"].tolist() == [90, outputs, 2]
+    assert results.requests["first_token_ns"][2] == 104_010_000
+
+
+def test_a_region_without_a_replica_for_outputs_is_passed_over(run):
+    # That of a has stopped when its request comes at 1; b has it at 21, and its first token 4.01 and 30 ms later.
+    failures = [{"kind": "stop", "pool": "da", "at_s": 0.0, "duration_s": 9.0}]
+    results = run([(0, 1, "b"), (0.001, 1, "a")], failures=failures, **APART)
+
+    assert regions(results) == ([1, 0], [1, 1])
+    assert results.requests["first_token_ns"].tolist() == [4_010_000, 55_010_000]
+
+
 @pytest.mark.parametrize("by", ["request", "session"])
 def test_homes_are_drawn_by_share(run, by):
     rows = [(f"{0.2 * i:.1f}", 1, f"s{i % 100}") for i in range(400)]
@@ -140,7 +186,9 @@ CLIENTS = {"workload__client_retry": {"timeout_s": 0.12, "backoff_s": 0.004}, "c
 
 @pytest.mark.parametrize("settings", [
     {}, CLIENTS, CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}},
-    CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5}])
+    CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5},
+    APART, APART | {"cluster__routing": COUNTING},
+    APART | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5}])
 def test_steps_and_threads_change_nothing(run, settings):
     draw = np.random.default_rng(3)
     rows = [(f"{0.002 * i:.3f}", draw.integers(1, 60), draw.choice(["a", "b"], p=[0.8, 0.2])) for i in range(200)]
@@ -152,7 +200,8 @@ def test_steps_and_threads_change_nothing(run, settings):
     assert all(regions(each) == regions(found[0]) for each in found[1:])
     requests, (homes, served) = found[0].requests, map(np.array, regions(found[0]))
     done = requests["status"] == records.COMPLETED
-    assert found[0].replicas["completed"].sum() == done.sum() > 20
+    prompts = found[0].replicas["completed"][::2].sum() if "pools" in settings else 0
+    assert found[0].replicas["completed"].sum() - prompts == done.sum() > 20
     way_ns = np.array(TWO["latency_ms"])[homes, served] + np.array(TWO["latency_ms"])[served, homes]
     assert (requests["first_token_ns"] - requests["arrival_ns"] >= (way_ns + 2) * MS)[done].all()
 
@@ -162,7 +211,8 @@ def test_steps_and_threads_change_nothing(run, settings):
     ([(0, 1, "a")], {"cluster__regions__replicas": [1, 2]}, "expected a sum of topology.replicas = 2, found 3"),
     ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1]]}, "expected 2 rows of 2 numbers"),
     ([(0, 1, "a")], {"cluster__regions__latency_ms": [[0, 1], [1, 5]]}, "expected 0 from a region to itself"),
-    ([(0, 1, "a")], {"cluster__regions__share": [1.0, 1.0]}, "leave share and by out")])
+    ([(0, 1, "a")], {"cluster__regions__share": [1.0, 1.0]}, "leave share and by out"),
+    ([(0, 1, "a")], APART | {"cluster__gateway_queue": QUEUE}, "that of the decode replicas of all regions")])
 def test_combinations_that_are_not_supported_are_refused(run, rows, settings, message):
     with pytest.raises(InputErrors) as caught:
         run(rows, **settings)

@@ -130,11 +130,17 @@ def _failures(rng: Random) -> Layer:
         | {rng.choice(["duration_s", "mttr_s"]): round(rng.uniform(0.001, 0.2), 4)} for kind in kinds]}
 
 
+# Routers that count what a decode replica is promised.
+COUNTING = ({"policy": "weighted", "scorers": [{"name": "active-requests", "weight": 1.0}]}, {"policy": "dynamo"},
+            {"policy": "cache_aware"}, {"policy": "llumnix"})
+
+
 def _roles(rng: Random) -> Layer:
     layer = {"pools": [{"name": "p", "role": "prefill", "replicas": rng.randint(1, 2)},
                        {"name": "d", "role": "decode", "replicas": rng.randint(1, 2)}],
              "kv_transfer.bandwidth_gb_per_s": rng.choice([0.01, 40.0]), "kv_transfer.kv_bytes_per_token": 1e3}
-    return layer | rng.choice([{}, {"engine.async_scheduling": False}, {"engine.num_gpu_blocks": 200}])
+    return layer | rng.choice([{}, {"engine.async_scheduling": False}, {"engine.num_gpu_blocks": 200}]) | rng.choice(
+        [{}, *({"cluster.routing": each} for each in COUNTING)])
 
 
 def _scaling(rng: Random) -> Layer:
@@ -158,6 +164,13 @@ def _regions(rng: Random) -> Layer:
         "spill_at": rng.choice([0.5, 1.0, 3.0])}}
     return layer | rng.choice([{}, {"workload.client_retry": {
         "timeout_s": rng.choice([0.02, 0.1]), "backoff_s": rng.choice([0.0, 0.03]), "attempts": rng.randint(0, 3)}}])
+
+
+def _split_regions(rng: Random) -> Layer:
+    pools = [{"name": f"{role[0]}{region}", "role": role, "replicas": rng.randint(1, 2)} for region in "ab"
+             for role in ("prefill", "decode")]
+    table = _regions(rng)["cluster.regions"] | {"pools": [["pa", "da"], ["pb", "db"]]}
+    return _roles(rng) | {"pools": pools, "cluster.regions": {key: table[key] for key in table if key != "replicas"}}
 
 
 def _grammars(rng: Random) -> Layer:
@@ -207,7 +220,7 @@ def _drawn(rng: Random) -> Layer:
 
 WORKLOADS = (_sessions, _loop, _drawn)
 BY_HAND = (
-    _failures, _failures, _roles, _scaling, _moves, _regions, _grammars, _grammars, _speculation,
+    _failures, _failures, _roles, _split_regions, _scaling, _moves, _regions, _grammars, _grammars, _speculation,
     lambda rng: {"engine.lora": {"max_loras": rng.randint(1, 3)} | rng.choice([{}, {"step_factor": 1.3},
                                                                               {"per_adapter_us": 300.0}]),
                  "workload.adapters": {"names": ["a", "b", "c"], "none_share": rng.choice([0.0, 0.5])}},

@@ -167,6 +167,7 @@ CASES = (
     transfer("sglang", noticed_at="end") | {"engine.scheduler": "sglang"},
     transfer("nixl", noticed_at="end") | TIERS | {"engine.async_scheduling": False},
     ADAPTIVE | {"cluster.routing.scheduling_policy": "load-balance"},
+    ADAPTIVE | {"cluster.disaggregation.stage_order": "decode_first"},
     ADAPTIVE | {"cluster.routing.snapshot_refresh_interval_s": 0.5},
     *(ADAPTIVE | {f"cluster.disaggregation.{leg}.policy": "round_robin"} for leg in ("prefill", "decode")),
     ADAPTIVE | {"cluster.disaggregation.decider": "never"},
@@ -204,9 +205,11 @@ CASES = (
         NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
     *(RANKS | {"cluster.gateways": {"count": 2}, f"cluster.{key}": {}} for key in ("cooldown", "breaker")),
     *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
-        NIXL, ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
+        ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
         {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.routing": WINDOWS},
         *({f"cluster.{key}": sent} for key, sent in SENT_ON.items()))),
+    *(each | {"cluster.regions": {"names": ["a"], "pools": [[pool["name"] for pool in ROLES]], "latency_ms": [[0.0]]}}
+      for each in (ADAPTIVE, NIXL | {"cluster.gateway_queue": {}})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (
         {"cluster.gateway_queue": {"dispatch": "departures", "saturation": {"detector": "concurrency"}}},)),
     *(each | {"cluster.gateways": {"decision_us": 50.0}} for each in (ENCODES, {"cluster.routing.latency_s": 0.1})),

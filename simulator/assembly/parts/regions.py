@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
+from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Fault, Part
 from simulator.assembly.parts.gateways import routers_of
 from simulator.config import features as has
@@ -21,6 +22,8 @@ from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of
 KEY = "cluster.regions"
 REGIONS = Feature("regions", KEY)
 OWN_GATEWAY = "a region has one gateway of its own"
+QUEUES = Feature("gateway queues of regions", "cluster.gateway_queue", value=lambda place: (
+    place.cluster.regions and place.cluster.gateway_queue))
 ONE_STAGE = "a gateway holds requests back for one of the two"
 
 
@@ -33,7 +36,8 @@ class RegionsPart(Part):
                "region": Column("", "region with the replica that serves the request")}
     summary_keys = SUMMARY_KEYS
     conflicts = (
-        Conflict(REGIONS, has.ROLES, "both legs of a request would have to be in one region"),
+        Conflict(QUEUES, has.ROLES, "its saturation would be that of the decode replicas of all regions"),
+        Conflict(REGIONS, used.ADAPTIVE, "one scheduler would choose both replicas among those of all regions"),
         Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
         Conflict(REGIONS, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
         Conflict(REGIONS, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
@@ -76,17 +80,24 @@ class RegionsPart(Part):
             raise InputErrors([KeyFault(f"{KEY}: {fault}") for fault in faults])
 
     def plan(self, plan, sink):
-        """See Part; each region has an instance of a gateway, with an admission policy."""
+        """See Part; each region has an instance of a gateway."""
+        plan, split = super().plan(plan, sink), plan.split
+        if split:
+            fronts = split.settings.prefill_front, split.settings.decode_front
+            prefill_front, decode_front = map(self._multiplied, fronts)
+            split = type(split)(replace(split.settings, prefill_front=prefill_front, decode_front=decode_front))
+        return replace(plan, front=self._multiplied(plan.front), split=split, keeps_journeys=True, far_clients=_clients)
+
+    def _multiplied(self, front):
+        """Return the settings of a gateway with a router, and an admission policy, for each region."""
         from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
         from simulator.routing.instances.router import Instanced, Instances
 
-        plan = super().plan(plan, sink)
-        front = replace(plan.front, router=Instances, router_parameters=Instanced(
-            len(self._table.names), "round_robin", plan.front.router, plan.front.router_parameters))
-        if front.admission is not None:
-            front = replace(front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
+        front = replace(front, router=Instances, router_parameters=Instanced(
+            len(self._table.names), "round_robin", front.router, front.router_parameters))
+        return front if front.admission is None else replace(
+            front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
                 front.admission, front.admission_parameters))
-        return replace(plan, front=front, keeps_journeys=True, far_clients=_clients)
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations.regions import RegionForwarding
@@ -143,8 +154,13 @@ def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
             for region in range(len(table.names)):
                 if region != own:
                     router.bar(region, replica, 1, 0)
-    return kind(fleet, gateways, [routers_of(gateway.router).assignment for gateway in gateways],
-                _homes(table, fleet.workload, plan.seed), regions_of, latency_ns,
+    firsts, decodes = gateways[:plan.num_models], iter(range(plan.num_models, len(gateways)))
+    seconds = [next(decodes) if model in plan.split_models else -1 for model in plan.models]
+    for first, second in zip(firsts, seconds, strict=True):
+        if second >= 0:                                 # both legs of a request are in one region
+            routers_of(gateways[second].router).follow(routers_of(first.router))
+    return kind(fleet, gateways, [routers_of(gateway.router).assignment for gateway in firsts],
+                _homes(table, fleet.shared.workload, plan.seed), seconds, regions_of, latency_ns,
                 (table.spill_at, table.policy == "lowest_latency"))
 
 

@@ -37,6 +37,9 @@ cdef class RegionStage(FrontStage):
     cdef int32_t _count             # regions
     cdef Sight* _sights             # [home, region]
     cdef int32_t[::1] _region_of    # [replica of the view]
+    cdef void* _second              # Gateway of decode legs, borrowed; NULL: requests have one leg
+    cdef int32_t[::1] _second_of    # [replica of its view] region
+    cdef int8_t[::1] _does_both     # [replica of its view] it is in the view of `_gateway`, too
     cdef int32_t* _first            # [region] its first change; -1: none
     cdef int32_t* _last             # [region]
     cdef Change* _changes           # [_num_changes] in order of time

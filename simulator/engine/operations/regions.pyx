@@ -25,7 +25,7 @@ cdef class RegionStage(FrontStage):
     """
 
     def __init__(self, Fleet fleet, Gateway gateway, Assignment assignment, homes, region_of, latency_ns, settings):
-        rows = len(fleet.workload.requests)
+        rows = fleet.num_clients
         self._fleet, self._gateway, self._assignment = fleet, <void*>gateway, assignment
         self._count, self._region_of = assignment.count, region_of
         self._spill_at, self._prefers_near = settings
@@ -42,6 +42,12 @@ cdef class RegionStage(FrontStage):
         found = {"homes": homes.copy(), "is_away": np.zeros(rows, np.int8), "regions": assignment.instances}
         self._homes, self._is_away, self._is_in = found["homes"], found["is_away"], np.zeros(rows, np.int8)
         self.arrays = found
+
+    def heed_second(self, Gateway second, region_of):
+        """Heed the replicas for decode legs, too; `region_of` : region of each replica of its view, int32."""
+        self._second, self._second_of = <void*>second, region_of
+        firsts = (<Gateway>self._gateway).view.account_array["replica"]
+        self._does_both = np.isin(second.view.account_array["replica"], firsts).astype(np.int8)
 
     cdef void _begin(self, Sight* sight, int64_t latency_ns) noexcept:
         sight.latency_ns = latency_ns
@@ -130,11 +136,17 @@ cdef class RegionStage(FrontStage):
         return sight.known + sight.num_sent
 
     cdef double _load(self, int32_t home, int32_t region, int64_t now_ns) noexcept nogil:
-        """Return requests per routable replica of a region; INFINITY: it has no such replica."""
-        cdef int32_t count = 0, i
+        """Return requests per routable replica of a region; INFINITY: it has no such replica, or none for a leg."""
+        cdef int32_t count = 0, for_decodes = 0, i
         for i in range((<Gateway>self._gateway).view.num_replicas):
             if self._region_of[i] == region:
                 count += (<Gateway>self._gateway).view.accounts[i].is_routable
+        if self._second != NULL and count > 0:
+            for i in range((<Gateway>self._second).view.num_replicas):
+                if self._second_of[i] == region and (<Gateway>self._second).view.accounts[i].is_routable:
+                    for_decodes += 1
+                    count += not self._does_both[i]
+            count = count if for_decodes > 0 else 0
         return INFINITY if count == 0 else <double>self._requests(home, region, now_ns) / count
 
     cdef int32_t _choose(self, int32_t home, int64_t now_ns) noexcept nogil:
@@ -172,12 +184,13 @@ cdef class RegionForwarding(Operation):
     """The regions of all gateways.
 
     fleet, gateways : of the cluster.
-    assignments : Assignment of each gateway. homes : int32 (requests,), home region of each.
+    assignments : Assignment of each gateway where requests arrive. homes : int32 (requests,), home region of each.
+    seconds : of each such gateway, the index of the gateway of its decode legs; -1: it has none.
     regions_of : of each gateway, region of each replica of its view, int32.
     latency_ns, settings : as `RegionStage` takes them.
     """
 
-    def __init__(self, Fleet fleet, gateways, assignments, homes, regions_of, latency_ns, settings):
+    def __init__(self, Fleet fleet, gateways, assignments, homes, seconds, regions_of, latency_ns, settings):
         cdef Gateway gateway
         self.kinds, self.stages, self._num_gateways = (ROUTE,), [], len(gateways)
         self._latency_ns = latency_ns
@@ -186,9 +199,14 @@ cdef class RegionForwarding(Operation):
         if self._stages == NULL or self._gateways == NULL:
             raise MemoryError()
         for i, gateway in enumerate(gateways):
-            stage = RegionStage(fleet, gateway, assignments[i], homes, regions_of[i], latency_ns, settings)
+            self._gateways[<int32_t>i] = <void*>gateway
+        for i, (assignment, second) in enumerate(zip(assignments, seconds, strict=True)):
+            gateway = gateways[i]
+            stage = RegionStage(fleet, gateway, assignment, homes, regions_of[i], latency_ns, settings)
+            if second >= 0:
+                stage.heed_second(gateways[second], regions_of[second])
             gateway.hold_back(stage)
-            self._stages[<int32_t>i], self._gateways[<int32_t>i] = <void*>stage, <void*>gateway
+            self._stages[<int32_t>i] = <void*>stage
             self.stages.append(stage)
 
     def __dealloc__(self):
@@ -204,7 +222,8 @@ cdef class RegionForwarding(Operation):
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef int32_t i
         for i in range(self._num_gateways):
-            (<RegionStage>self._stages[i]).leave(row, now_ns)
+            if self._stages[i] != NULL:                         # a gateway of decode legs has none
+                (<RegionStage>self._stages[i]).leave(row, now_ns)
         return 0
 
     def regions(self):

@@ -63,6 +63,7 @@ cdef class FarClients(Operation):
     cdef int32_t[::1] _gateway_of   # [row]
     cdef int8_t[::1] _states        # [row] FarState
     cdef int64_t[::1] _next_ns      # [row] when that which is on the way arrives
+    cdef int8_t[::1] _is_prompt     # [row] it ended with its prompt, and counts at the replica as a leg alone
     cdef int64_t _num_clients
     cdef bint _from_engine          # clients of the source count an answer from its last token
 
@@ -78,6 +79,7 @@ cdef class FarClients(Operation):
         self._num_clients = fleet.num_clients
         self._states = np.zeros(self._num_clients, np.int8)
         self._next_ns = np.full(self._num_clients, -1, np.int64)
+        self._is_prompt = np.zeros(self._num_clients, np.int8)
         script = fleet.workload.script
         self._from_engine = script is not None and script.from_engine
         if fleet.recorder.wants_tokens:
@@ -109,6 +111,7 @@ cdef class FarClients(Operation):
         cdef Request* request = &self._fleet.requests[row]
         cdef void* stage = self._stage_of(row)
         cdef int64_t heard_ns = now_ns, back_ns
+        self._is_prompt[row] = request.replica < 0
         if self._states[row] >= GAVE_UP:
             self._void(row)
             self._fleet.recorder.finished -= 1      # it has counted when the client gave up
@@ -220,7 +223,7 @@ cdef class FarClients(Operation):
         """Make of a request that ended after its client gave up one that timed out."""
         cdef Request* request = &self._fleet.requests[row]
         cdef ReplicaRow* counts
-        if request.status == COMPLETED:
+        if request.status == COMPLETED and not self._is_prompt[row]:
             counts = &(<Replica>self._fleet.entries[request.replica].replica).rank.row
             counts.completed -= 1
         request.status, request.completed_ns = TIMED_OUT, -1
@@ -246,4 +249,5 @@ cdef class FarClients(Operation):
         requests["status"][states >= GAVE_UP] = records.TIMED_OUT
         unknown = np.flatnonzero((states == END_ON_WAY) & (requests["status"] == records.COMPLETED))
         requests["status"][unknown], requests["completed_ns"][unknown] = records.RUNNING, records.NEVER_NS
+        unknown = unknown[np.asarray(self._is_prompt)[unknown] == 0]
         np.subtract.at(run.replicas["completed"], requests["replica"][unknown], 1)

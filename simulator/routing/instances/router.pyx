@@ -78,6 +78,11 @@ cdef class Instances(Router):
         """See Router."""
         return self.routers[0].counts_promised
 
+    @property
+    def turns_away(self):
+        """See Router."""
+        return self.routers[0].turns_away
+
     def __dealloc__(self):
         free(self._routers)
         free(self._views)
@@ -121,6 +126,10 @@ cdef class Instances(Router):
             if (<InstanceView>self._views[i]).refresh(replica):
                 (<Router>self._routers[i]).closed(replica, now_ns)
         return 0
+
+    def follow(self, Instances other):
+        """Have the instance that another router has for a request choose here, too."""
+        self.assignment = other.assignment
 
     def bar(self, int32_t instance, int32_t replica, int32_t change, int64_t now_ns):
         """Add `change` to the reasons for which one instance sends a replica no requests."""
