@@ -376,6 +376,7 @@ def experiments(draw):
     if "output" in table:
         table["output"].pop("vidur_csv", None)          # it takes both tables
         table["output"].pop("streamed", None)           # it takes none
+        table["output"].pop("requests_every", None)     # it is of streamed
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
     settle_retention(draw, table)

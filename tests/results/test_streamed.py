@@ -160,6 +160,24 @@ def test_the_table_of_requests_is_not_kept(tmp_path):
         _ = written.requests
 
 
+@pytest.mark.parametrize(("keys", "is_written"), [({}, False), ({"horizon_s": 9.0}, True)])
+def test_every_nth_request_is_kept(tmp_path, keys, is_written):
+    ordinary, streamed = data(False) | keys, data(True) | keys
+    ordinary["output"] |= {"requests": True}
+    streamed["output"] |= {"requests_every": 7}
+    rows = simulator.run(read(streamed), out=tmp_path / "out" if is_written else None).sampled_requests
+    whole = simulator.run(read(ordinary)).requests
+    came = whole[whole["arrival_ns"] <= keys.get("horizon_s", 1e9) * 1e9][::7]
+    assert len(rows) > 200
+    for name in rows.dtype.names:
+        assert (rows[name] == came[name]).all()
+
+
+def test_no_request_is_kept_by_default():
+    with pytest.raises(LookupError, match="requests_every was 0"):
+        _ = simulator.run(read(data(True, 100))).sampled_requests
+
+
 def test_requests_of_others_are_refused():
     experiment = read(data(True, 100))
     with pytest.raises(InputErrors, match="the requests were drawn before the run"):
