@@ -139,6 +139,8 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gateways = plan.split.gateways(fleet, gateways, plan, [*_entries(plan.pools)], partial(
             _gateway, fleet=fleet, plan=plan, shared=shared))
     shared.outputs.attach(replicas)
+    if workload.chunks is not None:
+        workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
     operations = _operations(fleet, gateways, plan)
     source = _source(workload, plan, hooks, gates[0], operations, replicas)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)

@@ -43,6 +43,7 @@ class RequestChunks:
     most_held : the most rows that were held at once.
     first_id : id of the first request; the others follow.
     last_completed_ns : the last completion among the rows given to the taker.
+    followers : called with the first and last row of chunks when their memory is given back.
     horizon_ns : end of the run; what clients would see later is taken back then, so its requests have not ended.
 
     Parameters
@@ -60,6 +61,7 @@ class RequestChunks:
         self.longest_text, self.num_given_up, self.most_held, self.last_completed_ns = longest_text, 0, 0, 0
         self._num_requests, self._draw_part, self._chunk_rows = num_requests, draw_part, chunk_rows
         self._num_drawn, self.first_id = 0, first_id
+        self.followers: list[Callable[[int, int], None]] = []
         self._windows: list[_Window] = []
         self._filled: list[tuple[np.ndarray, Callable]] = []
         self._held: deque[tuple[int, int]] = deque()            # drawn, and not given to the taker: first, last
@@ -122,8 +124,8 @@ class RequestChunks:
         """
         while self._ended and self._ended[0][2] < open_ns:
             first, last, _ = self._ended.popleft()
-            for window in self._windows:
-                window.give_back(first, last)
+            for follow in (*(window.give_back for window in self._windows), *self.followers):
+                follow(first, last)
 
     def rest(self, workload: Workload, gaps: WeightedSamples) -> Workload:
         """Give the remaining rows to the taker, after a run; return these alone."""
