@@ -139,8 +139,6 @@ def build(workload, plan: ClusterPlan, hooks: Hooks) -> Cluster:
         gateways = plan.split.gateways(fleet, gateways, plan, [*_entries(plan.pools)], partial(
             _gateway, fleet=fleet, plan=plan, shared=shared))
     shared.outputs.attach(replicas)
-    if workload.chunks is not None:
-        workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
     operations = _operations(fleet, gateways, plan)
     source = _source(workload, plan, hooks, gates[0], operations, replicas)
     coupled = (plan.coupled or not source.is_fixed or bool(shared.stores)
@@ -161,6 +159,8 @@ def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operation
     else:
         source = Scripted(workload, hooks.recorder, gate.last_tokens) if workload.script is not None else (
             Trace(workload) if workload.chunks is None else Chunked(workload, hooks.recorder, replicas))
+    if workload.chunks is not None:
+        workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
     if plan.far_clients is not None:
         operations[-1].attach(source)
     return source
