@@ -324,6 +324,7 @@ PARTS = {
     "pools[].role=encode": PartKey("simulator.assembly.parts.encode:Encode", is_others=True),
     "output.replica_samples_s": PartKey("simulator.assembly.parts.samples:Samples", "vidur_csv", 0.0),
     "output.streamed": PartKey("simulator.assembly.parts.streamed:Streamed", "vidur_csv", False),
+    "output.requests_every": PartKey("simulator.assembly.parts.sampled_requests:SampledRequests", "vidur_csv", 0),
     "output.decisions": PartKey("simulator.assembly.parts.decisions:Decisions", "vidur_csv", 0),
     "cluster.routing.filters": PartKey("simulator.assembly.parts.filters:RouterFilters", default=(), is_others=True),
     "cluster.disaggregation.prefill.filters": PartKey(

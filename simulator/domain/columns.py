@@ -149,6 +149,9 @@ REPLICA_SAMPLES = _columns(
     used_blocks=("blocks", "KV blocks in use, the null block not counted"),
     in_flight=("", "requests sent to it, or promised by a router that counts these, that have not left"),
 )
+SAMPLED_REQUESTS = {name: REQUESTS[name] for name in (
+    "request_id", "arrival_ns", "enqueued_ns", "scheduled_ns", "first_token_ns", "completed_ns", "prompt_tokens",
+    "output_tokens", "cached_tokens", "preemptions", "replica", "status")}
 DECISIONS = _columns(
     time_ns=("ns", "instant of the router's decision"),
     score=("", "score of the chosen replica; NaN: none was chosen"),
@@ -204,10 +207,11 @@ ENCODE_JOBS = _columns(
 
 TABLES = {"requests": REQUESTS, "iterations": ITERATIONS, "replicas": REPLICAS, "replica_samples": REPLICA_SAMPLES,
           "decisions": DECISIONS, "candidates": CANDIDATES, "lifecycle": LIFECYCLE, "legs": LEGS,
-          "kv_tiers": KV_TIERS, "encode_jobs": ENCODE_JOBS}
+          "kv_tiers": KV_TIERS, "encode_jobs": ENCODE_JOBS, "sampled_requests": SAMPLED_REQUESTS}
 # Columns that hold codes: the label of code i is the i-th.
 CODES = {"requests": {"status": records.STATUS_NAMES, "finish_reason": records.FINISH_NAMES,
                       "cause": records.CAUSE_NAMES},
+         "sampled_requests": {"status": records.STATUS_NAMES},
          "lifecycle": {"state": records.STAGE_NAMES, "cause": records.LIFECYCLE_CAUSES},
          "legs": {"role": records.LEG_ROLES, "how": records.LEG_ENDS}}
 # Columns of codes that are indices into /labels, -1 for none.

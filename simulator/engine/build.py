@@ -159,6 +159,8 @@ def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operation
     else:
         source = Scripted(workload, hooks.recorder, gate.last_tokens) if workload.script is not None else (
             Trace(workload) if workload.chunks is None else Chunked(workload, hooks.recorder, replicas))
+    if workload.chunks is not None:
+        workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
     if plan.far_clients is not None:
         operations[-1].attach(source)
     return source

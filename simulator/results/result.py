@@ -118,6 +118,14 @@ class Result:
         return self._tables.table("replica_samples")
 
     @cached_property
+    def sampled_requests(self) -> np.ndarray:
+        """Structured array, one row for every N-th request of a streamed run.
+
+        In order of arrival. Fields are those of /sampled_requests. LookupError where [output] requests_every was 0.
+        """
+        return self._tables.table("sampled_requests")
+
+    @cached_property
     def decisions(self) -> np.ndarray:
         """Structured array, one row for each routing decision, in order of time.
 

@@ -4,6 +4,7 @@ Numbers and definitions are those of `metrics`. Counts and sums are exact; perce
 `quantile_sketch`, and batch means of long runs that of `streamed_load`.
 """
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from msgspec.structs import replace
@@ -36,7 +37,13 @@ class StreamedTotals:
     bounds : object with `ttft_ms`, `tpot_ms`, `e2el_ms`, each a float or None.
     num_requests : of the whole run.
     num_replicas : of the cluster.
+
+    Attributes
+    ----------
+    keep : called with the requests of each chunk that have come; None: they are summed up alone.
     """
+
+    keep: Callable[[Workload], None] | None = None
 
     def __init__(self, bounds, num_requests: int, num_replicas: int):
         self._bounds, self._num_requests = bounds, num_requests
@@ -64,6 +71,8 @@ class StreamedTotals:
         requests = part.requests
         if not len(requests):
             return
+        if self.keep is not None:
+            self.keep(part)
         self._counts += np.bincount(requests["status"], minlength=len(self._counts))
         self._take_verdicts(part)
         self._take_ends(part)

@@ -1,6 +1,7 @@
 """Base of all schedulers: slots, running list, group of decoding sequences."""
 from libc.stdlib cimport calloc, free
 
+from simulator.core.given_back cimport give_back
 from simulator.core.index_list cimport new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport add_row
@@ -74,6 +75,13 @@ cdef class Scheduler:
         free(self._put_off.rows)
         free(self.seeded.rows)
         free(self.failed.rows)
+
+    def forget_rows(self, size_t first, size_t last):
+        """Give back the memory of rows first .. last - 1, as of all rows before; their requests have ended."""
+        if self._stale != NULL:
+            give_back(self._stale, first * sizeof(int32_t), last * sizeof(int32_t))
+        if self._eligible != NULL:
+            give_back(self._eligible, first * sizeof(int64_t), last * sizeof(int64_t))
 
     cdef int overlap(self, int32_t lead, int32_t num_groups) except -1:
         if self.grouping:

@@ -14,7 +14,7 @@ from simulator.testing.checks import Fault, Seen, faults_of, table_of
 from simulator.testing.contract import expect, verify
 
 TABLES = ("requests", "iterations", "replicas", "token_times", "replica_samples", "decisions", "candidates",
-          "lifecycle", "legs", "kv_tiers", "encode_jobs")
+          "lifecycle", "legs", "kv_tiers", "encode_jobs", "sampled_requests")
 LINEAR = {"latency": {"backend": "linear"}, "output": {"token_times": True}}
 ENGINE = {"num_gpu_blocks": 60, "max_num_seqs": 8, "max_num_batched_tokens": 128, "max_model_len": 400}
 SESSIONS = {

@@ -41,7 +41,9 @@ class RequestChunks:
     longest_text : a bound of the tokens of a request, prompt and output.
     num_given_up : rows that were given to the taker.
     most_held : the most rows that were held at once.
+    first_id : id of the first request; the others follow.
     last_completed_ns : the last completion among the rows given to the taker.
+    followers : called with the first and last row of chunks when their memory is given back.
     horizon_ns : end of the run; what clients would see later is taken back then, so its requests have not ended.
 
     Parameters
@@ -49,7 +51,6 @@ class RequestChunks:
     num_requests : of the whole run.
     draw_part : called with the first row and the number of rows of each chunk, in order; returns the requests.
     chunk_rows : rows of a chunk, so many that whole pages hold each column: a multiple of a quarter of a page's bytes.
-    first_id : id of the first request; the others follow.
     """
 
     taker: Taker
@@ -59,7 +60,8 @@ class RequestChunks:
                  chunk_rows: int = CHUNK_ROWS, first_id: int = 0):
         self.longest_text, self.num_given_up, self.most_held, self.last_completed_ns = longest_text, 0, 0, 0
         self._num_requests, self._draw_part, self._chunk_rows = num_requests, draw_part, chunk_rows
-        self._num_drawn, self._first_id = 0, first_id
+        self._num_drawn, self.first_id = 0, first_id
+        self.followers: list[Callable[[int, int], None]] = []
         self._windows: list[_Window] = []
         self._filled: list[tuple[np.ndarray, Callable]] = []
         self._held: deque[tuple[int, int]] = deque()            # drawn, and not given to the taker: first, last
@@ -75,7 +77,7 @@ class RequestChunks:
         return Workload(
             requests=self._requests, demands=self._demands, outcomes=self._outcomes,
             segments=np.empty(0, records.SEGMENT),
-            request_ids=range(self._first_id, self._first_id + self._num_requests),
+            request_ids=range(self.first_id, self.first_id + self._num_requests),
             labels=dict(labels or {}), notes=notes, chunks=self)
 
     def column(self, dtype, values_of: Callable[[Workload], object]) -> np.ndarray:
@@ -122,8 +124,8 @@ class RequestChunks:
         """
         while self._ended and self._ended[0][2] < open_ns:
             first, last, _ = self._ended.popleft()
-            for window in self._windows:
-                window.give_back(first, last)
+            for follow in (*(window.give_back for window in self._windows), *self.followers):
+                follow(first, last)
 
     def rest(self, workload: Workload, gaps: WeightedSamples) -> Workload:
         """Give the remaining rows to the taker, after a run; return these alone."""
@@ -150,7 +152,7 @@ class RequestChunks:
         return Workload(
             requests=self._requests[first:last], demands=self._demands[first:last],
             outcomes=self._outcomes[first:last], segments=np.empty(0, records.SEGMENT),
-            request_ids=np.arange(first, last) + self._first_id)
+            request_ids=np.arange(first, last) + self.first_id)
 
     def _window(self, dtype: np.dtype) -> np.ndarray:
         window = _Window(self._num_requests, dtype)

@@ -374,8 +374,8 @@ def experiments(draw):
     settle_workload(draw, table)
     settle_lengths(draw, table, routing)
     if "output" in table:
-        table["output"].pop("vidur_csv", None)          # it takes both tables
-        table["output"].pop("streamed", None)           # it takes none
+        for name in ("vidur_csv", "streamed", "requests_every"):        # it takes both tables, they take none
+            table["output"].pop(name, None)
         table["output"] |= {"chrome_trace": True, "chrome_trace_window_s": [1.5, 9e9]}      # in this order
     settle_tiers(table)
     settle_retention(draw, table)

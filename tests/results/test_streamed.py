@@ -160,6 +160,24 @@ def test_the_table_of_requests_is_not_kept(tmp_path):
         _ = written.requests
 
 
+@pytest.mark.parametrize(("keys", "is_written"), [({}, False), ({"horizon_s": 9.0}, True)])
+def test_every_nth_request_is_kept(tmp_path, keys, is_written):
+    ordinary, streamed = data(False) | keys, data(True) | keys
+    ordinary["output"] |= {"requests": True}
+    streamed["output"] |= {"requests_every": 7}
+    rows = simulator.run(read(streamed), out=tmp_path / "out" if is_written else None).sampled_requests
+    whole = simulator.run(read(ordinary)).requests
+    came = whole[whole["arrival_ns"] <= keys.get("horizon_s", 1e9) * 1e9][::7]
+    assert len(rows) > 200
+    for name in rows.dtype.names:
+        assert (rows[name] == came[name]).all()
+
+
+def test_no_request_is_kept_by_default():
+    with pytest.raises(LookupError, match="requests_every was 0"):
+        _ = simulator.run(read(data(True, 100))).sampled_requests
+
+
 def test_requests_of_others_are_refused():
     experiment = read(data(True, 100))
     with pytest.raises(InputErrors, match="the requests were drawn before the run"):
@@ -177,17 +195,25 @@ from support.every_key import read
 
 def serve(count):
     table = data(True, count)
-    table["workload"] |= {{"output_tokens": {{"distribution": "constant", "tokens": 1}}}}
+    for section, keys in {sections!r}.items():
+        table[section] |= keys
     simulator.run(read(table))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-print(serve(70_000), serve(200_000))
+print(serve({few}), serve({many}))
 """
+SHORT = {"output_tokens": {"distribution": "constant", "tokens": 1}}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
-def test_memory_does_not_grow_with_the_requests():
-    code = MEMORY.format(path=[each for each in sys.path if each])
+@pytest.mark.parametrize(("sections", "few", "many", "most"), [
+    ({"workload": SHORT}, 70_000, 200_000, 8),                      # of 22 MB for the rows of the further requests
+    ({"workload": SHORT, "topology": {"pipeline_parallel": 2}}, 70_000, 400_000, 4),        # of 7 for turns
+    # of 7 for tokens in flight at preemptions, a list for each replica
+    ({"topology": {"replicas": 8}, "engine": {"num_gpu_blocks": 60, "max_model_len": 500},
+      "workload": {"arrival": {"process": "poisson", "rate_per_s": 150.0}}}, 70_000, 270_000, 4)])
+def test_memory_does_not_grow_with_the_requests(sections, few, many, most):
+    code = MEMORY.format(path=[each for each in sys.path if each], sections=sections, few=few, many=many)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     fewer, more = map(int, found.split())
-    assert more - fewer < 8 * 1024          # of 22 MB for the rows of the further requests
+    assert more - fewer < most * 1024

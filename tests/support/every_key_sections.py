@@ -173,6 +173,7 @@ GENERAL = {
         "p99_ttft", "p50_ttft", "mean_ttft", "p99_e2e", "p50_e2e", "mean_e2e", "throughput", "tokens_per_sec")},
     "output.replica_samples_s": acts(0.0, 0.01),
     "output.streamed": refuses(True, "output.requests: expected false with output.streamed = true, found true"),
+    "output.requests_every": refuses(3, "output.requests_every: expected 0 without output.streamed = true, found 3"),
     "output.decisions": acts(0, 2, **RANDOM),
 }
 

@@ -66,6 +66,7 @@ STREAMED = tuple({"output.streamed": True} | more for more in (
     {"cluster.routing": {"policy": "weighted"}}, {"cluster.routing": {"policy": "consistent_hash", "key": "prompt"}},
     {"workload.num_requests": ABSENT}))
 CASES = (
+    {"output.requests_every": 9},
     {"engine.task": "pooling", "engine.structured_outputs": {"fraction": 0.5}}, DRAFTS | {"engine.task": "pooling"},
     NIXL | {"engine.task": "pooling"},
     *({f"engine.{key}": 9} | beside for key in ("max_num_queued_reqs", "max_num_queued_tokens")

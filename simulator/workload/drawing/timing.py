@@ -81,7 +81,9 @@ class Timing:
         return in_ns(times_s, duration_s, time_scale, self._noun)
 
     def running(self, gaps, streams: RandomStreams) -> "RunningArrivals":
-        """Return the arrivals block by block; for a process without a ramp, and a rate that places none itself.
+        """Return the arrivals block by block.
+
+        The process has no ramp, and the rate places no request itself.
 
         Raises
         ------
@@ -163,7 +165,7 @@ class RunningArrivals:
         return times_s if self._course is None else self._course.times_s(times_s)
 
     def count_until(self, duration_s: float, most: int) -> int:
-        """Return how many of the next `most` arrivals come before `duration_s`; they are used up."""
+        """Return how many of the next `most` arrivals come in time; they are used up."""
         count, early = 0, -math.inf
         if self._course is not None:
             early = self._course.requests_until(duration_s) * SURELY
