@@ -189,12 +189,16 @@ def test_options_of_servers_go_to_their_rows_alone(write, tmp_path):
     options = """[[reader.options]]
 where = {output_tokens = ["20", "30"], tensor_parallel = ["1"]}
 engine = {max_num_batched_tokens = 50}
+rate_per_s = 8
 """
     write(text=TEXT.replace("[experiment.engine]", f"{options}[experiment.engine]"),
           points=[POINTS[0], POINTS[1].replace(",100,20,", ",100,40,")])
     data_set, = open_all([tmp_path / "sets"], tmp_path)
+    cases = data_set.cases()
+    loads = [case.tables["workload"]["load"] for case in cases]
 
-    assert [case.tables["engine"].get("max_num_batched_tokens") for case in data_set.cases()] == [50, None]
+    assert [case.tables["engine"].get("max_num_batched_tokens") for case in cases] == [50, None]
+    assert [load.get("ramp_up_s") for load in loads] == [loads[0]["concurrency"] / 8, None]
 
 
 def test_options_of_servers_go_to_pools_and_to_their_prices(write, tmp_path):
