@@ -1,11 +1,11 @@
-"""Compile what stands in compiled/ once."""
-import importlib
+"""Compile the examples in compiled/ once; views with filled caches."""
 import sys
 from pathlib import Path
 
 import pytest
 
 from support.compiled import built
+from support.filled_view import FilledView
 
 SOURCES = sorted(Path(__file__).with_name("compiled").glob("*.pyx"))
 
@@ -20,10 +20,10 @@ def compiled(tmp_path_factory):
 
 
 @pytest.fixture
-def filled_view(compiled):
+def filled_view():
     """Return a function that makes a view of so many replicas with caches {(replica, row): blocks}."""
     def make(num_replicas, cached):
-        view = importlib.import_module("filled_view").FilledView(num_replicas)
+        view = FilledView(num_replicas)
         view.cached = cached
         return view
     return make

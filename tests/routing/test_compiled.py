@@ -97,8 +97,9 @@ def test_dynamo_goes_by_what_caches_say(filled_view):
     assert router.scores(0, 0).tolist() == [-12, -20]
 
 
-def test_compiled_class_whose_method_is_misspelt_is_refused(compiled):
+def test_compiled_class_whose_method_is_misspelt_is_refused():
     with pytest.raises(InputErrors) as caught:
-        registry.load("router", "filled_view:Misspelt")
+        registry.load("router", "support.filled_view:Misspelt")
     assert str(caught.value) == (
-        '"filled_view:Misspelt" is no router: it overrides no `cdef route` of Router: as it is spelt there, and typed')
+        '"support.filled_view:Misspelt" is no router: it overrides no `cdef route` of Router: '
+        "as it is spelt there, and typed")

@@ -1,5 +1,4 @@
 """What routers and scorers make of KV tiers, worked out by hand."""
-import importlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,16 +9,17 @@ from routing.faces import router_of, scorer_of, workload
 from simulator import registry
 from simulator.config.load import load_experiment
 from simulator.errors import InputErrors
+from support.filled_view import FilledTiers
 from support.tier_notes import Leads
 
 REQUESTS = workload([[("doc", 160), ("", 40)]] * 3)      # 12.5 blocks
 
 
 @pytest.fixture
-def view_with(compiled):
+def view_with():
     """Return a function that makes a view of what tiers hold, [medium][replica]."""
     def make(**found):
-        view = importlib.import_module("filled_view").FilledTiers(len(next(iter(found.values()))[0]))
+        view = FilledTiers(len(next(iter(found.values()))[0]))
         view.in_turn, view.best = found.get("in_turn"), found.get("best")
         return view
     return make

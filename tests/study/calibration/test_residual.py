@@ -74,9 +74,9 @@ def planted(prior_us, sequences, chunks, kv):
 
 @pytest.fixture(scope="module")
 def found(server):
-    """The residual of a log of 12,000 iterations."""
+    """The residual of a log of 4,000 iterations."""
     rng = np.random.default_rng(5)
-    log_of(server, "hour", rng, batches(rng, 12_000, 64, 4000), planted)
+    log_of(server, "hour", rng, batches(rng, 4000, 64, 4000), planted)
     return fit_residual([priced(read_steps_of(server / "hour/steps.csv", False), experiment(server))],
                         experiment(server), "iteration", 4.0)
 

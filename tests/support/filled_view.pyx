@@ -1,4 +1,3 @@
-# cython: language_level=3
 """A view whose caches a test fills."""
 from libc.stdint cimport int8_t, int32_t, int64_t
 
