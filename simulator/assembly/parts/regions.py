@@ -159,8 +159,9 @@ def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
     for first, second in zip(firsts, seconds, strict=True):
         if second >= 0:                                 # both legs of a request are in one region
             routers_of(gateways[second].router).follow(routers_of(first.router))
-    return kind(fleet, gateways, [routers_of(gateway.router).assignment for gateway in firsts],
-                _homes(table, fleet.shared.workload, plan.seed), seconds, regions_of, latency_ns,
+    assignments = [routers_of(gateway.router).assignment for gateway in firsts]
+    return kind(fleet, gateways, [*zip(assignments, seconds, strict=True)],
+                _homes(table, fleet.shared.workload, plan.seed), regions_of, latency_ns,
                 (table.spill_at, table.policy == "lowest_latency"))
 
 

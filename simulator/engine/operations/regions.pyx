@@ -184,13 +184,13 @@ cdef class RegionForwarding(Operation):
     """The regions of all gateways.
 
     fleet, gateways : of the cluster.
-    assignments : Assignment of each gateway where requests arrive. homes : int32 (requests,), home region of each.
-    seconds : of each such gateway, the index of the gateway of its decode legs; -1: it has none.
+    firsts : of each gateway where requests arrive, its Assignment, and the index of the gateway of its decode legs; -1:
+        it has none. homes : int32 (requests,), home region of each request.
     regions_of : of each gateway, region of each replica of its view, int32.
     latency_ns, settings : as `RegionStage` takes them.
     """
 
-    def __init__(self, Fleet fleet, gateways, assignments, homes, seconds, regions_of, latency_ns, settings):
+    def __init__(self, Fleet fleet, gateways, firsts, homes, regions_of, latency_ns, settings):
         cdef Gateway gateway
         self.kinds, self.stages, self._num_gateways = (ROUTE,), [], len(gateways)
         self._latency_ns = latency_ns
@@ -200,7 +200,7 @@ cdef class RegionForwarding(Operation):
             raise MemoryError()
         for i, gateway in enumerate(gateways):
             self._gateways[<int32_t>i] = <void*>gateway
-        for i, (assignment, second) in enumerate(zip(assignments, seconds, strict=True)):
+        for i, (assignment, second) in enumerate(firsts):
             gateway = gateways[i]
             stage = RegionStage(fleet, gateway, assignment, homes, regions_of[i], latency_ns, settings)
             if second >= 0:
