@@ -151,3 +151,16 @@ def test_a_retry_above_the_budget_is_not_sent(tmp_path):
 def test_settings_that_contradict_each_other_are_refused(tmp_path, keys, message):
     with pytest.raises(InputErrors, match=message):
         serve(tmp_path, ["0,1,1"], **{f"workload__client_retry__{key}": value for key, value in keys.items()})
+
+
+@every_way
+def test_a_request_sent_again_by_its_client_is_not_sent_by_the_gateway_as_well(tmp_path, fast):
+    # Replica 0 stops at 12, and the gateway would send its request elsewhere at 62. The client gives up at 25 and sends
+    # it again at 45: replica 1 serves it, once, to 65.
+    result = serve(tmp_path, ["0,32,2"], fast, topology__replicas=2, cluster__retry={"backoff_s": 0.05, "jitter": 0.0},
+                   failures=[{"kind": "stop", "which": 0, "at_s": 0.012, "duration_s": 1.0}])
+
+    assert column(result, "completed_ns") == [65]
+    assert result.requests["replica"].tolist() == [1]
+    assert result.replicas["requests"].tolist() == [1, 1]
+    assert result.replicas["iterations"].tolist()[1] == 2

@@ -191,6 +191,20 @@ def test_clients_give_up_in_line(run):
     assert column(results, "gateway_decision_ns") == [4 * MS, 0, 4 * MS, 4 * MS]
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_clients_that_gave_up_in_line_join_its_end(run, fast):
+    # Decisions take 10 ms, prompts 1.1. The third is decided from 20 to 30; its client gives up at 25 and sends it again
+    # at 27, which counts from 30 on. The fourth gives up in line at 25 and is back at 27: it is decided first.
+    results = run([(0, 10, 1)] * 4, cluster__gateways={"decision_us": 10_000}, engine__fast_forward=fast,
+                  workload__client_retry={"timeout_s": 0.025, "backoff_s": 0.002, "jitter": 0.0})
+
+    assert column(results, "completed_ns") == [11.1 * MS, 21.1 * MS, 51.1 * MS, 41.1 * MS]
+    assert column(results, "client_attempts") == [1, 1, 2, 2]
+    assert column(results, "gateway_wait_ns") == [0, 10 * MS, 30 * MS - 1, 28 * MS]
+    assert column(results, "gateway_decision_ns") == [10 * MS, 10 * MS, 20 * MS, 10 * MS]
+    assert results.replicas["requests"].sum() == 4
+
+
 def test_a_replica_that_closes_meanwhile_is_chosen_anew(run):
     # Replica 0 is chosen at 0 and stops at 1 ms; at 4 ms the decision begins again.
     results = run(FIVE[:1], cluster__gateways={"decision_us": 4000}, failures=[

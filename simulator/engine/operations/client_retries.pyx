@@ -82,6 +82,12 @@ cdef class ClientRetries(Operation):
         if settings is not None and settings.budget_share is not None:
             self._budget = RetryBudget(settings, fleet.workload)
 
+    cdef int start(self) except -1 nogil:
+        with gil:                           # all operations are there now
+            for gateway in self._gateways:
+                self._has_ways |= (<Gateway>gateway)._stage is not None
+        return 0
+
     # ---- the end of an attempt
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
@@ -145,7 +151,7 @@ cdef class ClientRetries(Operation):
         cdef int64_t until_ns = -1, i
         if self._has_ways:
             for i in range(self._fleet.events.size):
-                if events[i].payload == row and events[i].kind in (ADMIT, ROUTE, ENQUEUE):
+                if <int32_t>events[i].payload == row and events[i].kind in (ADMIT, ROUTE, ENQUEUE):
                     until_ns = max(until_ns, events[i].time_ns + 1)
         if replica < 0:
             return until_ns

@@ -93,6 +93,23 @@ cdef class WorkerStage(Stage):
         instance.last = row
         return 0
 
+    cdef int forget(self, int32_t row) except -1 nogil:
+        cdef Instance* instance = &self._instances[self._assignment.of(row)]
+        cdef int32_t before = -1, at = instance.first
+        if self._waits_since_ns[row] < 0:
+            return 0
+        self._wait_ns[row] += max(self._fleet.demands[row].deadline_ns - self._waits_since_ns[row], 0)
+        self._waits_since_ns[row] = -1
+        while at != row:
+            before, at = at, self._following[at]
+        if before < 0:
+            instance.first = self._following[row]
+        else:
+            self._following[before] = self._following[row]
+        if instance.last == row:
+            instance.last = before
+        return 0
+
     cdef int end(self, int32_t row, int64_t now_ns) except -1 nogil:
         """End a decision: send its request, and begin the next decision."""
         cdef int32_t number = self._assignment.of(row), following
@@ -106,8 +123,7 @@ cdef class WorkerStage(Stage):
         while instance.first >= 0 and instance.busy < self._workers:
             following = instance.first
             instance.first = self._following[following]
-            if self._fleet.requests[following].status < COMPLETED:     # else its client gave up
-                self._begin(instance, following, now_ns)
+            self._begin(instance, following, now_ns)
         return 0
 
     cdef int _begin(self, Instance* instance, int32_t row, int64_t now_ns) except -1 nogil:
@@ -179,15 +195,12 @@ cdef class GatewayWorkers(Operation):
         return (<WorkerStage>stage).join(row, event.time_ns)        # no replica could take it before: decide again
 
     def report(self, run):
-        """Add waits and decisions to the Run; they end with the patience of a client, or with the run."""
+        """Add waits and decisions to the Run; those in progress end with it."""
         found = [stage.arrays for stage in self.stages]
-        deadlines_ns, ends_ns = run.workload.demands["deadline_ns"], np.full(len(run.workload), run.clock_ns)
-        gave_up = run.workload.requests["status"] == records.TIMED_OUT
-        ends_ns[gave_up] = np.minimum(ends_ns, deadlines_ns)[gave_up]
         wait_ns, decided_ns = (sum(arrays[name] for arrays in found) for name in ("wait_ns", "decided_ns"))
         for arrays in found:
             waits, decides = arrays["waits_since_ns"] >= 0, arrays["begun_ns"] >= 0
-            wait_ns[waits] += np.maximum(ends_ns - arrays["waits_since_ns"], 0)[waits]
+            wait_ns[waits] += run.clock_ns - arrays["waits_since_ns"][waits]
             decided_ns[decides] += run.clock_ns - arrays["begun_ns"][decides]
         run.columns["gateway_wait_ns"], run.columns["gateway_decision_ns"] = wait_ns, decided_ns
         run.records["gateway_workers"] = [

@@ -22,6 +22,7 @@ cdef class Outages:
     cdef dict _slow             # (replica, id of a Failure) -> its Outage, where requests are moved off slow replicas
     cdef int64_t _num_kept      # prefix caches that were not emptied when they should have been
     cdef RowList _rows          # requests taken off a replica, until all are handled
+    cdef dict waits             # row -> its wait before it is sent elsewhere; a request that ends is taken out
     cdef list _retried  # (Gateway, row) of requests to retry, sent when all replicas that failed together are empty
 
     # Take the requests off a replica that has failed: they are dropped, or retried by `_send_elsewhere`. Of a

@@ -9,7 +9,7 @@ from libc.stdlib cimport free
 cimport cython
 
 from simulator.domain.journey cimport LEG_RETRIED, LOST, Journey
-from simulator.domain.request cimport COMPLETED, DROPPED, WAITING
+from simulator.domain.request cimport DROPPED, WAITING
 from simulator.engine.replica.delivery cimport VOID_TOKEN_NS
 from simulator.engine.fleet.events cimport ENQUEUE, LIFECYCLE, OUTAGE, REPLICAS
 from simulator.engine.gateway.gateway cimport Gateway
@@ -66,6 +66,7 @@ cdef class Outages:
         self._waits = RandomStreams(seed).generator("retries")
         self._fleet, self._agenda, self._lifecycle, self._health = fleet, agenda, lifecycle, health
         self._slow, self._retried, self._pools, self._seed = {}, [], pools, seed
+        self.waits = {}
         if fleet.legs is None or fleet.journeys == NULL:
             raise ValueError("failures need journeys and legs")
         self._sources = [source for number, failure in enumerate(failures)
@@ -341,10 +342,12 @@ cdef class Outages:
             self._fleet.requests[row].status, self._fleet.requests[row].replica = WAITING, -1
             wait_ns = self._retry.delay_ns(self._fleet.journeys[row].retries - 1, self._waits.random())
             self._fleet.journeys[row].downtime_ns += wait_ns
-            self._agenda.at(now_ns + wait_ns, LIFECYCLE, partial(self._send_again, gateway, row))
+            self.waits[row] = wait = object()
+            self._agenda.at(now_ns + wait_ns, LIFECYCLE, partial(self._send_again, gateway, row, wait))
 
-    def _send_again(self, Gateway gateway, int32_t row, now_ns):
-        if self._fleet.requests[row].status < COMPLETED:        # else its client gave up meanwhile
+    def _send_again(self, Gateway gateway, int32_t row, wait, now_ns):
+        if self.waits.get(row) is wait:         # else its client gave up meanwhile, and may have sent it again
+            del self.waits[row]
             gateway.return_to_gateway(row, now_ns)
 
     cdef int _settle(self, Place place, int32_t row, bint is_retried, int64_t now_ns) except -1:

@@ -33,6 +33,7 @@ cdef class Upkeep(Operation):
     cdef Outages _outages
     cdef Scaling _scaling               # None: no autoscaling
     cdef Guards _guards                 # None: no cooldowns and no breakers
+    cdef bint _waits_before_retries
     cdef object _restarts               # Restarts; None: no rolling restarts
     cdef object _pools                  # their names
     cdef object _seed
@@ -56,7 +57,8 @@ cdef class Upkeep(Operation):
         """Add a cooldown, breakers and waits before retries, each of domain.guards; None: there is none."""
         if cooldown is not None or breaker is not None:
             self._guards = Guards(self._fleet, self._agenda, self.lifecycle, cooldown, breaker)
-        if retry is not None:
+        self._waits_before_retries = retry is not None
+        if self._waits_before_retries:
             self._outages.wait_before_retries(retry)
 
     def restart(self, restarts):
@@ -99,6 +101,9 @@ cdef class Upkeep(Operation):
             self._guards.ended(row, now_ns)
         if self._scaling is not None and self._scaling.wants_finished:
             self._scaling.note_finished(row)
+        if self._waits_before_retries:
+            with gil:
+                self._outages.waits.pop(row, None)
         if self.lifecycle.num_draining > 0 and self._fleet.requests[row].replica >= 0:
             with gil:
                 self.lifecycle.look_at(self._fleet.requests[row].replica, now_ns)
