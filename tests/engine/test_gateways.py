@@ -193,7 +193,7 @@ def test_clients_give_up_in_line(run):
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_clients_that_gave_up_in_line_join_its_end(run, fast):
-    # Decisions take 10 ms, prompts 1.1. The third is decided from 20 to 30; its client gives up at 25 and sends it again
+    # Decisions take 10 ms, prompts 1.1. The third is decided from 20 to 30; its client gives up at 25, sends it again
     # at 27, which counts from 30 on. The fourth gives up in line at 25 and is back at 27: it is decided first.
     results = run([(0, 10, 1)] * 4, cluster__gateways={"decision_us": 10_000}, engine__fast_forward=fast,
                   workload__client_retry={"timeout_s": 0.025, "backoff_s": 0.002, "jitter": 0.0})

@@ -83,9 +83,8 @@ cdef class ClientRetries(Operation):
             self._budget = RetryBudget(settings, fleet.workload)
 
     cdef int start(self) except -1 nogil:
-        with gil:                           # all operations are there now
-            for gateway in self._gateways:
-                self._has_ways |= (<Gateway>gateway)._stage is not None
+        with gil:                           # workers of gateways, if any, are there now
+            self._has_ways |= any(ROUTE in operation.kinds for operation in self._fleet.operations)
         return 0
 
     # ---- the end of an attempt

@@ -15,7 +15,6 @@ from simulator.routing.instances.base cimport Assignment
 
 import numpy as np
 
-from simulator.domain import records
 
 cdef int64_t DECIDED = <int64_t>1 << 32         # in the payload of a ROUTE event: a decision ends
 
