@@ -84,9 +84,9 @@ def _answer_line(plan: Plan) -> str:
     if best.candidate.gpus <= question.gpus // 2 and plan.answer.file.stem.startswith(PART):
         gpus = f"{best.candidate.gpus} of {gpus}"
     if rate is None:
-        return f"largest rate of {gpus}: {plan.rate:.4g} requests/s, {words}{stopped}"
+        return f"largest rate of {gpus}: {rate_text(plan.rate)} requests/s, {words}{stopped}"
     verb, them = ("do", "they hold") if question.gpus > 1 else ("does", "it holds")
-    return f"{gpus} {verb} not hold {rate:g} requests/s; the most that {them}: {plan.rate:.4g}, {words}{stopped}"
+    return f"{gpus} {verb} not hold {rate:g} requests/s; the most that {them}: {rate_text(plan.rate)}, {words}{stopped}"
 
 
 def _server_line(plan: Plan) -> str:
@@ -99,7 +99,7 @@ def _server_line(plan: Plan) -> str:
     if own.rate is None or own.status != FEASIBLE:
         return f"the server as it is keeps the bounds at no rate: {own.why}"
     asked = "" if rate is None else f", {'more' if own.rate >= rate else 'less'} than the {rate:g} that are asked"
-    line = f"the server as it is holds {own.rate:.4g} requests/s on {gpus_of(own.candidate.gpus)}{asked}"
+    line = f"the server as it is holds {rate_text(own.rate)} requests/s on {gpus_of(own.candidate.gpus)}{asked}"
     if plan.best is None:
         return line
     best = plan.answer.of(plan.best).words
@@ -114,7 +114,7 @@ def _server_line(plan: Plan) -> str:
 
 def _heading(plan: Plan, study: StudyRun) -> str:
     if study is plan.routers:
-        return lines_of(f"routers in front of {plan.answer.of(plan.best).words} at {plan.rate:.4g} requests/s:") + "\n"
+        return lines_of(f"routers in front of {plan.answer.of(plan.best).words} at {rate_text(plan.rate)} requests/s:") + "\n"
     return ""
 
 
@@ -125,8 +125,8 @@ def _table(plan: Plan, study: StudyRun) -> str:
              *map(_title, keys), *(["cost/h", "per 1M out"] if plan.question.price is not None else [])]]
     for rank, each in enumerate(study.ended.results.ranking, 1):
         row = _row(plan, study, each)
-        rows.append([str(rank), row["deployment"], str(row["gpus"]), f"{row['rate']:.4g}",
-                     f"{row['output_tokens_per_s_per_gpu']:,.0f}", *(_cell(row["metrics"][key]) for key in keys),
+        rows.append([str(rank), row["deployment"], str(row["gpus"]), rate_text(row["rate"]),
+                     rate_text(row["output_tokens_per_s_per_gpu"], 10), *(_cell(row["metrics"][key]) for key in keys),
                      *([_cell(row["cost_per_hour"]), _cell(row["cost_per_million_output_tokens"])]
                        if plan.question.price is not None else [])])
     return table_of(rows, 2, (1,))
@@ -157,6 +157,11 @@ def _misses(study: StudyRun) -> list[str]:
     return lines + [f"and {len(found) - MOST_REASONS} more"] * (len(found) > MOST_REASONS)
 
 
+def rate_text(rate: float, whole_from: float = 1000) -> str:
+    """Return a rate in four digits; from `whole_from` on, as a whole number."""
+    return f"{rate:,.0f}" if rate >= whole_from else f"{rate:.4g}"
+
+
 def gpus_of(count: int) -> str:
     """Return a number of GPUs in words."""
     return f"{count} GPU{'s' * (count != 1)}"
@@ -164,7 +169,7 @@ def gpus_of(count: int) -> str:
 
 def _at(deployment: Deployment) -> str:
     """Return the rate of a deployment that has one of its own, in words."""
-    return f" at {deployment.point[RATE]:.4g} requests/s" if RATE in deployment.point else ""
+    return f" at {rate_text(deployment.point[RATE])} requests/s" if RATE in deployment.point else ""
 
 
 def _own_notes(plan: Plan) -> list[str]:

@@ -11,8 +11,14 @@ import pytest
 
 from simulator import cli
 from simulator.domain.vllm_versions import behaviour_of
+from simulator.study.planning.answer import rate_text
 
 EASY = {"gpus": 1, "input": 100, "output": 8, "tpot_p99": 200}
+
+
+def test_rates_have_no_exponent():
+    assert [rate_text(rate) for rate in (40_580.2, 999.94, 88.143, 0.31254)] == ["40,580", "999.9", "88.14", "0.3125"]
+    assert [rate_text(tokens, 10) for tokens in (2_203.6, 10.4, 0.31254)] == ["2,204", "10", "0.3125"]
 
 
 def test_the_largest_rate_is_that_of_the_study_it_writes(asked, tmp_path):
