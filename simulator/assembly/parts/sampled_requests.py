@@ -19,7 +19,7 @@ DTYPE = np.dtype([("request_id", "<i8"), *(
 class SampledRequests(Part):
     """Rows of every N-th request, written before the request is given up."""
 
-    keys = {KEY: Annotated[int, Meta(ge=0, le=2**31 - 1, description=(
+    keys = {KEY: Annotated[int, Meta(ge=0, le=2**31 - 1, extra={"unit": "requests"}, description=(
         "with streamed: write every N-th request, from the first, to the table sampled_requests; 0: none"))]}
     tables = {TABLE: Rows(DTYPE, f"[output] {KEY.partition('.')[2]} was 0", grows=True)}
     conflicts = [Conflict(

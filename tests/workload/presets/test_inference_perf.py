@@ -158,7 +158,7 @@ def test_the_load_is_what_the_stages_say(tmp_path):
      "has stages, which say when requests come"),
     ("workers = 1\nstages = [{rate_per_s = 2.0, duration_s = 5.0}]\nload = {mode = \"stages\", stages = "
      "[{rate_per_s = 3.0, num_requests = 5}]}\n", 'workload.load.stages: preset = "inference_perf" has'),
-    ("workers = 1\nstages = [{rate_per_s = 1e9, duration_s = 1e3}]\n", "1000000000000 requests of at least 160 bytes")])
+    ("workers = 1\nstages = [{rate_per_s = 1e9, duration_s = 1e3}]\n", "1000000000000 requests of at least 190 bytes")])
 def test_bad_input(tmp_path, text, message):
     with pytest.raises(InputErrors, match=re.escape(message)):
         presets.run(tmp_path, PRESET + text)
