@@ -114,7 +114,8 @@ def _server_line(plan: Plan) -> str:
 
 def _heading(plan: Plan, study: StudyRun) -> str:
     if study is plan.routers:
-        return lines_of(f"routers in front of {plan.answer.of(plan.best).words} at {rate_text(plan.rate)} requests/s:") + "\n"
+        words = plan.answer.of(plan.best).words
+        return lines_of(f"routers in front of {words} at {rate_text(plan.rate)} requests/s:") + "\n"
     return ""
 
 
