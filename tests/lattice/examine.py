@@ -103,16 +103,17 @@ def _of_less(data: dict[str, Any], seen: Seen) -> list[Fault]:
 def begins_alike(shorter, longer, horizon_ns):
     """Nothing that happens before a horizon depends on what comes behind it.
 
-    Of requests that nothing takes back: a step that a preemption, a failure, a move or a client repeats has the time of
-    the last try.
+    Of requests that nothing takes back: a step that a preemption, a failure, a move, a client or a fallback repeats has
+    the time of the last try.
     """
     if len(shorter) != len(longer):         # an open-ended load: there are as many as came
         return
     alike = longer["preemptions"] == 0
     if "retries" in longer.dtype.names:
         alike &= (longer["retries"] == 0) & (longer["migrations"] == 0)
-    if "client_attempts" in longer.dtype.names:
-        alike &= longer["client_attempts"] == 1
+    for name, once in (("client_attempts", 1), ("fallbacks", 0)):
+        if name in longer.dtype.names:
+            alike &= longer[name] == once
     for name in checks.WAY:
         if name in longer.dtype.names:
             expected = np.where(longer[name] < horizon_ns - 1, longer[name], records.NEVER_NS)
