@@ -357,10 +357,10 @@ def experiments(draw):
         table["engine"].pop("disable_hybrid_kv_cache_manager", None)
     if table["engine"].get("structured_outputs"):
         table["engine"]["structured_outputs"] = dict(draw(st.sampled_from(MASKS)))
+    of_sglang = table["engine"]["scheduler"] == "sglang"
     if table["engine"].get("speculative"):          # one of several keys says the acceptance
-        table["engine"]["speculative"] = draw(st.sampled_from(
-            SGLANG_DRAFTS if table["engine"]["scheduler"] == "sglang" else SPECULATIONS))
-    else:                                           # nobody drafts what a grammar could reject
+        table["engine"]["speculative"] = draw(st.sampled_from(SGLANG_DRAFTS if of_sglang else SPECULATIONS))
+    if of_sglang or not table["engine"].get("speculative"):     # no grammar rejects a draft
         (table["engine"].get("structured_outputs") or {}).pop("draft_valid_rate", None)
     settle_latency(table)
     for key in ("pools", "kv_transfer", "embeddings"):      # each pool is an experiment in small: see test_pools
