@@ -8,6 +8,11 @@ from typing import Any
 MOST_NAMES = 40         # that one message lists
 
 
+def on_a_line(text: str) -> str:
+    """Return text with escapes for characters that move the cursor, break the line or turn its direction."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class InputErrors(ValueError):
     """The input cannot be used.
 
@@ -19,7 +24,7 @@ class InputErrors(ValueError):
 
     def __init__(self, faults: Iterable[str]):
         self.faults = tuple(faults)
-        super().__init__("\n".join(self.faults))
+        super().__init__("\n".join(map(on_a_line, self.faults)))
 
     def __reduce__(self):
         return InputErrors, (self.faults,)

@@ -119,6 +119,14 @@ def test_fault_is_told_with_file_key_value_and_what_is_allowed(load, faults, lin
     assert told == f"a.toml: {message}" or (message.partition("valid: ")[1] and told.startswith(f"a.toml: {message}"))
 
 
+@pytest.mark.parametrize("letter", ["\u0085", "\u2028", "\u202e"])
+def test_a_letter_that_breaks_lines_or_turns_their_direction_is_escaped(load, letter):
+    with pytest.raises(InputErrors) as caught:
+        load(text=f'"a{letter}b" = 1\n{MINIMAL_KEYS}')
+    assert str(caught.value).isprintable()
+    assert letter.encode("unicode_escape").decode() in str(caught.value)
+
+
 def test_all_faults_come_at_once_one_a_line(load, faults):
     text = """
         horizon_s = -1

@@ -89,7 +89,7 @@ def test_it_is_what_fractions_say(tmp_path_factory, arrivals, servers):
                                  "latency.host.front_end_per_prompt_token_us": 7.0}).requests["enqueued_ns"]
     expected = by_fractions([(ms * MS, 1000 * 1000 + 7000 * tokens) for ms, tokens in arrivals], servers)
 
-    assert np.abs(found - expected).max() <= 2         # instants are whole nanoseconds, rounded up
+    assert np.abs(found - expected).max() <= 1 + len(arrivals)      # each instant of an end is rounded up to a ns
 
 
 def by_fractions(jobs, servers):

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import Any
 
 from simulator.config.experiment import Experiment
+from simulator.errors import on_a_line
 from simulator.results.colours import coloured
 from simulator.results.report import COLUMNS_OF_A_SCREEN
 from simulator.study.telling.said import Said, aged_prices
@@ -56,7 +57,7 @@ def table_of(rows: Rows, keys: int = 1, left: Sequence[int] = (), beside: Sequen
     beside : columns that stay with the one before them, where a part has room.
     """
     most = COLUMNS_OF_A_SCREEN
-    rows = [[_on_a_line(cell) for cell in row] for row in rows]
+    rows = [[on_a_line(cell) for cell in row] for row in rows]
     if not any(row[-1] for row in rows) and len(rows[0]) > 1:       # a column of remarks, all empty
         rows = [row[:-1] for row in rows]
     head, *body = rows
@@ -104,11 +105,6 @@ def _width(letter: str) -> int:
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def _on_a_line(text: str) -> str:
-    """Return a cell without characters that move the cursor."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _broken_sentence(line: str, most: int) -> list[str]:
