@@ -7,8 +7,8 @@ OF_UNCERTAINTY = ("latency.uncertainty_replications", "latency.uncertainty_share
 CONFLICTS = (
     Conflict(has.POOLING, has.STRUCTURED, "pooling has no output that a grammar could restrict"),
     Conflict(has.POOLING, has.ROLES, "pooling has no output, and no decode that could be elsewhere"),
-    Conflict(has.SGLANG_GRAMMARS, has.ROLES, "decode replicas wait for grammars before they give pages to a request; "
-             "that is not built"),
+    Conflict(has.SGLANG_GRAMMARS, has.ROLES, "replicas of both pools compile a grammar when they read its "
+             "request, before pages are reserved; here a prompt is sent to its replica when they are"),
     Conflict(has.INTERVAL, has.versions_without("holds_prompts_alone"),
              "it has them for data-parallel ranks alone, in [engine.data_parallel]"),
     *(Conflict(limit, has.ROLES, "the answer of a proxy is not settled where one of the servers of a request refuses")

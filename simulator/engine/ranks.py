@@ -33,7 +33,7 @@ def tie(replicas: list[Replica], pool: Pool, facts: SchedulerFacts, plan: Cluste
     if not pool.is_in_lock_step:
         return
     unsettled = {"pipeline stages": pool.latency.num_stages > 1,
-                 "a KV tier": pool.tier is not None, "migration": plan.moves_requests,
+                 "migration": plan.moves_requests,
                  "iterations that end when they begin": any(replica.scheduler.ends_at_start for replica in replicas)}
     found = [what for what, is_there in unsettled.items() if is_there]
     if found or len(replicas) % pool.ranks:

@@ -262,8 +262,6 @@ def test_ranks_are_added_up_to_replicas():
 
 @pytest.mark.parametrize(("key", "more"), [
     ("topology.pipeline_parallel", {"topology__pipeline_parallel": 2}),
-    ("kv_tiers", {"kv_tiers__protocol": "vllm_offload", "kv_tiers__cpu_gib": 1,
-                  "kv_tiers__kv_bytes_per_token": 131072, "kv_tiers__d2h_gb_per_s": 20, "kv_tiers__h2d_gb_per_s": 20}),
     ("cluster.rescheduling", {"cluster__rescheduling__policy": "rebalance",
                               "cluster__rescheduling__kv_bytes_per_token": 131072,
                               "cluster__rescheduling__bandwidth_gb_per_s": 40})])
@@ -275,3 +273,17 @@ def test_engines_by_themselves_have_it_and_ranks_in_lock_step_do_not(run, key, m
     fast, slow = (run(text % DENSE, engine__fast_forward=is_fast, **more) for is_fast in (True, False))
     assert (fast.requests == slow.requests).all() and (fast.iterations == slow.iterations).all()
     assert fast.summary["requests"]["completed"] == 60
+
+
+@pytest.mark.parametrize("kind", ["", DENSE], ids=["lock step", "independent"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_ranks_have_tiers(run, kind, is_async):
+    text = base(2, 2) + kind + DRAWN % 60
+    tiers = {"kv_tiers__protocol": "vllm_offload", "kv_tiers__cpu_gib": 1, "kv_tiers__kv_bytes_per_token": 131072,
+             "kv_tiers__d2h_gb_per_s": 20, "kv_tiers__h2d_gb_per_s": 20, "engine__async_scheduling": is_async}
+    fast, slow = (run(text, engine__fast_forward=is_fast, **tiers) for is_fast in (True, False))
+
+    assert (fast.requests == slow.requests).all() and (fast.iterations == slow.iterations).all()
+    assert (fast.kv_tiers == slow.kv_tiers).all()
+    assert fast.kv_tiers["replica"].tolist() == [0, 1, 2, 3]          # one of each rank
+    assert (fast.kv_tiers["stores"] > 0).all()

@@ -30,6 +30,8 @@ def random_experiment(seed):
         data["failures"] = [{"kind": "stop", "which": 0, "at_s": 0.05 + rng.random(), "duration_s": 0.1}]
     if rng.random() < 0.3:
         data["cluster"] = {"routing": {"policy": "least_loaded"}}
+    if rng.random() < 0.4:                          # in lock step
+        data["topology"]["data_parallel"] = rng.randint(2, 3)
     return data
 
 

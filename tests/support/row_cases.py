@@ -73,6 +73,8 @@ CASES = (
       for beside in (NIXL, FEATURES["live migration"])),
     LOCK_STEP | MIXTURE | {"engine.experts.all2all_backend": "deepep_high_throughput", "topology.expert_parallel": 2,
                            "engine.cuda_graphs.mode": "full"},
+    LOCK_STEP | NIXL | TIERS | {"engine.async_scheduling": False},
+    LOCK_STEP | {"engine.scheduler": "blis", "engine.upstream_compat": True},
     {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.32"},
     LOCK_STEP | {"engine.prefill_schedule_interval": 4, "engine.vllm_version": "0.33"},
     DRAFTS | {"kv_tiers": TIERS["kv_tiers"] | {"protocol": "lmcache"}},
@@ -218,7 +220,7 @@ CASES = (
 )
 # Pairs of features of which each is refused by a row that none before it reaches, and no case of CASES.
 PAIRS = (
-    ("KV tiers", "pipeline stages"), ("KV tiers", "ranks in lock step"), ("KV tiers", "decode context parallelism"),
+    ("KV tiers", "pipeline stages"), ("KV tiers", "decode context parallelism"),
     ("KV tiers", "prefill context parallelism"), ("KV tiers", "drafts of SGLang"), ("KV tiers", "hits inside blocks"),
     ("KV tiers", "vLLM 0.10"), ("KV tiers", "prefill and decode of BLIS"),
     ("KV tiers", "adaptive prefill and decode"), ("KV tiers", "live migration"), ("KV tiers", "KV held for programs"),

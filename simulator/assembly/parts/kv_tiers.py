@@ -85,15 +85,16 @@ class Tiers(Part):
 
     keys = {
         "kv_tiers": Annotated[KvTiers | None, Meta(description=(
-            "KV tiers beyond GPU memory, with the keys of their protocol; absent: none"))],
+            "KV tiers beyond GPU memory of each replica, or of each data-parallel rank, with the keys of their "
+            "protocol; absent: none"))],
         "pools[].kv_tiers": Annotated[KvTiers | None, Meta(description="overrides keys of [kv_tiers]")]}
     conflicts = (
         Conflict(used.TIER_PROTOCOL, has.SCHEDULER, _why_no_scheduler,
                  "each protocol goes with the engine that has it"),
         Conflict(has.versions_without("has_connectors"), used.VLLM_TIERS, "it has no connectors of KV tiers"),
         Conflict(has.UNIT, used.VLLM_TIERS, "rules of tiers are not settled with hits inside blocks"),
-        Conflict(has.PIPELINE, used.VLLM_TIERS, "each stage copies its own layers, beside batches in other stages; "
-                 "that is not built"),
+        Conflict(has.PIPELINE, used.VLLM_TIERS, "each stage copies its own layers when a batch reaches it, and a copy "
+                 "ends when all stages have reported it; that is not built"),
         Conflict(has.UNCACHED, used.KV_TIERS,
                  lambda place: used.protocol_of(place).why_cached.get(place.engine.scheduler, ""),
                  "tiers of BLIS and SGLang copy cached blocks alone"),

@@ -24,6 +24,8 @@ def _share_front_end(one: Place, two: Place) -> str:
 INTERVAL = _of_ranks("intervals of prefills on ranks", "prefill_schedule_interval")
 VERSIONS = f'only vLLM {versions_that("has_prefill_interval")} has it'
 INDEPENDENT = Feature("ranks that are independent engines", "engine.data_parallel.lockstep", True)
+BLIS_FAULTS = Feature("BLIS with its faults", "engine.upstream_compat", False, value=lambda place: (
+    place.engine.scheduler == "blis" and place.engine.parameters.upstream_compat))
 LOCK_STEP_KEYS = {"synchronisation interval": "dp_sync_interval", "interval of prefills": "prefill_schedule_interval",
                   "hop": "hop_us", "padding": "padding"}
 WITHOUT_LOCK_STEP = "it concerns ranks in lock step alone"
@@ -54,8 +56,9 @@ class Ranks(Part):
                    "engine.vllm_version": lambda place: getattr(place.engine.parameters, "vllm_version", None)},
                   _share_front_end, "pools with ranks", "one front end chooses among the ranks"),
         Conflict(has.PIPELINE, used.LOCK_STEP, "pipeline stages with ranks in lock step are not supported"),
-        Conflict(used.KV_TIERS, used.LOCK_STEP, "a step begins when the batch of the last rank is launched, behind its "
-                 "copies; that is not built"),
+        Conflict(BLIS_FAULTS, used.LOCK_STEP, "its batches take effect before a common step begins"),
+        Conflict(used.KV_TIERS, used.LOCK_STEP_TRANSFER, "ranks in lock step look for KV at the end of a step, and "
+                 "tiers when a batch is launched"),
         Conflict(used.MOVES, used.LOCK_STEP, "migration between ranks in lock step is not supported"),
         Conflict(used.NOT_READ, used.LOCK_STEP, "other protocols are not supported with ranks in lock step"),
         Conflict(has.ASYNC, used.LOCK_STEP_TRANSFER, "KV transfer between such ranks is not supported with it"),

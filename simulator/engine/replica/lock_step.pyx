@@ -12,8 +12,15 @@ step when it has formed its batch and applied the results of the step before: so
 one has ended, and one more step executes after a wave. No recording of async ranks is available: this is derived from
 the order of step_with_batch_queue in the loop of DPEngineCoreProc.
 
+With KV tiers each rank has one of its own. A rank with tokens begins its copies when all ranks have formed their
+batches, as they agree on sizes before; the step executes when the last rank has waited for its copies, and takes longer
+by the longest wait of a layer for its load. A rank without tokens begins its copies, and notices those that have ended,
+before its dummy batch. While all ranks sleep, each executes steps of its tier by itself.
+
 Source: vLLM 0.32.0, vllm/v1/engine/core.py, DPEngineCoreProc.run_busy_loop and _has_global_unfinished_reqs;
-vllm/v1/worker/gpu_model_runner.py, execute_dummy_batch.
+vllm/v1/worker/gpu_model_runner.py, execute_dummy_batch; vllm/v1/worker/gpu/model_runner.py, execute_model (sizes are
+agreed on behind `no_forward` and before `pre_forward`), and vllm/v1/worker/gpu/kv_connector.py. SGLang's ranks have a
+HiRadixCache each, too: sgl-project/sglang, the group of its caches is `attn_tp_cpu_group` with DP attention.
 """
 from libc.stdint cimport int8_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -36,6 +43,8 @@ cdef struct Step:               # of all ranks together
     int8_t* is_formed           # [rank] it has formed a batch, or none
     int32_t num_busy
     int32_t num_formed
+    int64_t launch_ns           # with tiers that copy: when the last rank can begin; 0: as soon as all have formed
+    bint awaits_tier            # a tier had acted, or had a copy under way, when all had formed
 
 
 @cython.final
@@ -58,6 +67,7 @@ cdef class LockStep(LockStepGroup):
     cdef int32_t _prefill_interval
     cdef bint _agrees_at_first
     cdef bint _is_async
+    cdef bint _copies                   # each rank has a KV tier that copies
     cdef bint _pads_alike               # all batches are padded to one size
     cdef bint _is_observed
     cdef int64_t _num_steps             # steps that the ranks have counted since they woke
@@ -79,7 +89,7 @@ cdef class LockStep(LockStepGroup):
         self._owners, self._num_ranks, self._latency = list(replicas), len(replicas), latency
         self._sync_interval, self._prefill_interval = rules.sync_interval, rules.prefill_interval
         self._agrees_at_first, self._is_async = rules.agrees_at_first, is_async
-        self._pads_alike = rules.pads_alike
+        self._pads_alike, self._copies = rules.pads_alike, self._owners[0].scheduler.copies
         self.waves = Waves(self._num_ranks, rules.hop_ns, rules.engines_start)
         self.wake_ns = self._end_ns = self._roused_ns = NEVER_NS
         self._run.length = 1
@@ -309,18 +319,32 @@ cdef class LockStep(LockStepGroup):
         cdef Step* step = self._next
         if self._prefill_interval > 1:
             (<Replica>self._replicas[i]).scheduler.holds_prefills = self._num_steps % self._prefill_interval != 0
-        step.is_busy[i] = (<Replica>self._replicas[i]).form(now_ns, &step.shapes[step.num_busy])
+        cdef int64_t free_ns = self._end_ns if self._end_ns < NEVER_NS else now_ns
+        step.is_busy[i] = (<Replica>self._replicas[i]).form(now_ns, free_ns, &step.shapes[step.num_busy])
         step.is_formed[i] = True
         step.num_formed += 1
         step.num_busy += step.is_busy[i]
         if self._is_async and step.is_busy[i]:
             (<Replica>self._replicas[i]).launch()
+        if self._copies and step.num_formed == self._num_ranks:
+            self._launch_copies(step, now_ns, free_ns)
+        return 0
+
+    cdef int _launch_copies(self, Step* step, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        """Begin the copies of ranks with tokens, once all ranks have formed; other ranks have begun theirs."""
+        cdef int32_t i
+        for i in range(self._num_ranks):
+            if step.is_busy[i]:
+                (<Replica>self._replicas[i]).launch_copies(now_ns, free_ns)
+            step.launch_ns = max(step.launch_ns, (<Replica>self._replicas[i]).launch_ns)
+            step.awaits_tier = (step.awaits_tier or (<Replica>self._replicas[i]).has_acted
+                                or (<Replica>self._replicas[i]).scheduler.next_transfer_ns() < NEVER_NS)
         return 0
 
     cdef bint _execute(self, int64_t now_ns) except -1 nogil:
         """Begin the step that all ranks have formed; False: no rank can go on until something changes."""
         cdef Step* step = self._next
-        cdef int64_t step_ns = self._dummy_ns
+        cdef int64_t step_ns = self._dummy_ns, begin_ns = max(now_ns, step.launch_ns)
         cdef int32_t busy = 0, i
         if step.num_busy > 0:
             self._pad(step)
@@ -328,14 +352,15 @@ cdef class LockStep(LockStepGroup):
             if self._latency.has_failed():
                 with gil:
                     self._latency.raise_if_failed()
-        if (now_ns + step_ns > END_OF_CLOCK_NS or self._is_broken()
-                or (step.num_busy == 0 and self._has_nowhere_to_go())):
+            if self._copies:
+                step_ns += self._stays_ns(step, begin_ns, step_ns)
+        if (begin_ns + step_ns > END_OF_CLOCK_NS or self._is_broken()
+                or (step.num_busy == 0 and not step.awaits_tier and self._has_nowhere_to_go())):
             self._stop(now_ns)
             return False
         self._executing, self._next = step, self._executing
-        self._next.num_busy = self._next.num_formed = 0
-        memset(self._next.is_busy, False, 2 * self._num_ranks)
-        self._end_ns = now_ns + step_ns
+        self._clear_next()
+        self._end_ns = begin_ns + step_ns
         self._num_executed += 1
         for i in range(self._num_ranks):
             if step.is_busy[i]:
@@ -345,6 +370,20 @@ cdef class LockStep(LockStepGroup):
         if self._is_observed:
             self._note_step(now_ns)
         return True
+
+    cdef void _clear_next(self) noexcept nogil:
+        self._next.num_busy = self._next.num_formed = 0
+        self._next.launch_ns, self._next.awaits_tier = 0, False
+        memset(self._next.is_busy, False, 2 * self._num_ranks)
+
+    cdef int64_t _stays_ns(self, const Step* step, int64_t begin_ns, int64_t step_ns) noexcept nogil:
+        """Return how much longer a step takes if layers of a rank wait for loads, and other ranks for them."""
+        cdef int64_t stays_ns = 0
+        cdef int32_t i
+        for i in range(self._num_ranks):
+            if step.is_busy[i] and (<Replica>self._replicas[i]).scheduler.tier.stays:
+                stays_ns = max(stays_ns, (<Replica>self._replicas[i]).scheduler.tier.stays_ns(begin_ns, step_ns))
+        return stays_ns
 
     cdef void _pad(self, Step* step) noexcept nogil:
         """Pad batches to sizes of CUDA graphs: all to one size, or each by itself."""
@@ -366,7 +405,7 @@ cdef class LockStep(LockStepGroup):
     cdef bint _is_broken(self) noexcept nogil:
         cdef int32_t i
         for i in range(self._num_ranks):
-            if (<Replica>self._replicas[i]).rank.is_livelocked:
+            if (<Replica>self._replicas[i]).rank.is_livelocked or (<Replica>self._replicas[i]).stands_still:
                 return True
         return False
 
@@ -395,8 +434,7 @@ cdef class LockStep(LockStepGroup):
 
     cdef void _stand_still(self) noexcept nogil:
         self._is_awake, self._num_steps = False, 0
-        self._next.num_busy = self._next.num_formed = 0
-        memset(self._next.is_busy, False, 2 * self._num_ranks)
+        self._clear_next()
         self.waves.stand_still()
         self._end_ns = NEVER_NS
         self._wake_at(NEVER_NS)
@@ -415,6 +453,8 @@ cdef class LockStep(LockStepGroup):
                 self.waves.take(i, now_ns)
                 if self.waves.is_running(i) or (<Replica>self._replicas[i]).num_requests() > 0:
                     self._form(i, now_ns)
+                elif self._copies:
+                    (<Replica>self._replicas[i]).tend_tier(now_ns)
             if self._next.num_formed == self._num_ranks and self._end_ns == NEVER_NS:
                 return self._fall_in(now_ns, horizon_ns)
             next_ns = self._next_ns()
@@ -431,6 +471,8 @@ cdef class LockStep(LockStepGroup):
         for i in range(self._num_ranks):
             if self._may_form(i):
                 next_ns = min(next_ns, self.waves.next_of(i))
+                if self._copies and not (<Replica>self._replicas[i]).stands_still:
+                    next_ns = min(next_ns, (<Replica>self._replicas[i]).scheduler.next_transfer_ns())
         return next_ns
 
     cdef int _fall_in(self, int64_t now_ns, int64_t horizon_ns) except -1 nogil:
@@ -456,13 +498,13 @@ cdef class LockStep(LockStepGroup):
             return 0
         for i in range(self._num_ranks):
             most = min(most, (<Replica>self._replicas[i]).num_alike(self._prefill_interval > 1))
-        if most <= 1:
+            horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).alike_until_ns())
+        if most <= 1 or self._end_ns >= horizon_ns:
             return 0
         if most > self._run.room:
             grow_run(&self._run, most)
         for i in range(self._num_ranks):
             (<Replica>self._replicas[i]).begin_run(most)
-            horizon_ns = min(horizon_ns, (<Replica>self._replicas[i]).scheduler.awaited_ns())
         self._run.start_ns, self._run.ends_ns[0] = now_ns, self.wake_ns
         if self._counts:
             self._latency.count(1, True)

@@ -31,6 +31,9 @@ cdef class Replica:
     cdef readonly int64_t halted_ns         # when it was halted
     cdef readonly bint has_ended            # see end_due(): at wake_ns, and the next iteration has not begun
     cdef readonly bint has_acted  # with a tier that copies: the step formed last counts, though it has no tokens
+    cdef readonly int64_t launch_ns         # in lock step, with a tier that copies: when the step formed last can begin
+    cdef int64_t _idle_done[2]              # num_done and num_polled of a step without tokens that is not reported yet
+    cdef bint _is_idle                      # there is one
     cdef bint _begins_plainly               # neither in numbered steps nor in steps of a tier that copies
     cdef bint _heeds_arrivals               # see SchedulerFacts; with pipeline stages
     cdef bint _ends_plainly                 # not with those of a tier, and it takes effect then
@@ -121,8 +124,18 @@ cdef class Replica:
     # under async scheduling with `launch` between them: its place in the pipeline is taken before its time of
     # execution is known. A run of iterations is planned between `begin_run` and `end_run`.
 
-    # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written.
-    cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil
+    # Form the next batch at `now_ns`; False: it has no tokens, and `shape` was not written. With a tier that copies, a
+    # step without tokens is launched at once; the batch that executes ends at `free_ns`.
+    cdef bint form(self, int64_t now_ns, int64_t free_ns, BatchShape* shape) except -1 nogil
+
+    # With a tier that copies: all ranks have formed their batches; this one begins its copies. Sets `launch_ns`.
+    cdef int launch_copies(self, int64_t now_ns, int64_t free_ns) except -1 nogil
+
+    # With a tier that copies, while all ranks sleep: execute the steps of the tier that are due.
+    cdef int tend_tier(self, int64_t now_ns) except -1 nogil
+
+    # Return until when its steps have no effect but the tokens of a run of iterations.
+    cdef int64_t alike_until_ns(self) noexcept nogil
 
     # Note transfers from other replicas, or reads by them, that have ended.
     cdef inline int note_transfers(self, int64_t now_ns) except -1 nogil:
@@ -178,6 +191,10 @@ cdef class Replica:
     cdef int _await_step(self, int64_t horizon_ns) except -1 nogil
     cdef int _await_otherwise(self, int64_t horizon_ns) except -1 nogil
     cdef int _end_step(self, Batch* batch) except -1 nogil
+
+    # In lock step: launch a step without tokens; report it.
+    cdef int _launch_idly(self, Batch* batch, int64_t now_ns, int64_t free_ns) except -1 nogil
+    cdef int _end_idle(self) except -1 nogil
     cdef inline bint _execute(self, Batch* batch) except -1 nogil
     cdef inline int _await_end(self, int64_t horizon_ns) except -1 nogil
     cdef int _raise_latency_fault(self) except -1 nogil

@@ -5,8 +5,8 @@ cimport cython
 from simulator.core.clock cimport NEVER_NS
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.replica.pipeline cimport (
-    free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, take_out, time_batch,
-    vacant_place)
+    free_pipeline, is_full, newest, oldest, put_off, reserve_pipeline, retire, spare_batch, take_out,
+    time_batch, vacant_place)
 from simulator.engine.replica.rounds cimport (
     begin_rounds, free_rounds, grow_rounds, plan_rounds, reserve_rounds, take_back_rounds)
 from simulator.engine.replica.run_ahead cimport (
@@ -430,10 +430,15 @@ cdef class Replica:
 
     # ---- in lock step with others
 
-    cdef bint form(self, int64_t now_ns, BatchShape* shape) except -1 nogil:
+    cdef bint form(self, int64_t now_ns, int64_t free_ns, BatchShape* shape) except -1 nogil:
         cdef Batch* batch = vacant_place(&self.pipeline)
+        cdef bint copies = self.scheduler.copies
+        if copies and self.scheduler.tier.looks_below:
+            self.scheduler.tier.begins(now_ns)
         self.rank.form(batch, now_ns)
-        if self._observer is not None:
+        if copies and batch.shape.num_sequences == 0:
+            self._launch_idly(batch, now_ns, free_ns)
+        elif self._observer is not None and not copies:
             self.formed = batch
             self._observe(False)
         if batch.shape.num_sequences > 0:
@@ -441,6 +446,57 @@ cdef class Replica:
         elif self.pipeline.num_in_flight == 0:
             self._drop_failed(now_ns)
         return batch.shape.num_sequences > 0
+
+    cdef int launch_copies(self, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        cdef Batch* batch = newest(&self.pipeline) if self.pipeline.num_in_flight > 0 else vacant_place(&self.pipeline)
+        self.launch_ns = batch.launch_ns = self.scheduler.tier.launch(now_ns, free_ns)
+        batch.num_polled = self.scheduler.transfers.poll(self.launch_ns)
+        if self._observer is not None:
+            self.formed = batch
+            self._observe(False)
+        return self._end_idle()
+
+    cdef int _launch_idly(self, Batch* batch, int64_t now_ns, int64_t free_ns) except -1 nogil:
+        """Launch a step of the tier without tokens, which ends at once; async: when the next step is launched."""
+        cdef int64_t launch_ns = self.scheduler.tier.launch(now_ns, free_ns)
+        cdef bint was_idle = self._is_idle
+        self.launch_ns = batch.launch_ns = launch_ns
+        batch.num_done = self.scheduler.tier.begin_loads(launch_ns, max(launch_ns, free_ns))
+        self.has_acted = self.scheduler.next_transfer_ns() <= launch_ns or self.scheduler.tier.has_acted()
+        batch.num_polled = self.scheduler.transfers.poll(launch_ns)
+        if self._observer is not None:
+            self.formed = batch
+            self._observe(False)
+        self._end_idle()
+        self._is_idle = self.has_acted or batch.num_preempted > 0           # else it has nothing to report
+        self._idle_done[0], self._idle_done[1] = batch.num_done, batch.num_polled
+        self.has_acted = self.has_acted or was_idle     # the report came after this step was formed
+        return self._end_idle() if self.pipeline.depth == 1 else 0
+
+    cdef int _end_idle(self) except -1 nogil:
+        cdef Batch* step = spare_batch(&self.pipeline)
+        if not self._is_idle:
+            return 0
+        self._is_idle, step.num_done, step.num_polled = False, self._idle_done[0], self._idle_done[1]
+        self.scheduler.end_step(step)
+        return self._tell_of_transfers() if self._observer is not None else 0
+
+    cdef int tend_tier(self, int64_t now_ns) except -1 nogil:
+        cdef BatchShape shape
+        self.has_acted = True
+        while self.has_acted and not self.stands_still:
+            self._note_still(now_ns)
+            self.form(now_ns, now_ns, &shape)
+        return self._end_idle()
+
+    cdef int64_t alike_until_ns(self) noexcept nogil:
+        if not self.scheduler.copies:
+            return self.scheduler.awaited_ns()
+        if self.pipeline.num_in_flight > 0:
+            return min(self.scheduler.quiet_until_ns(), self.scheduler.opens_ns)
+        if self.num_requests() > 0 or not self.scheduler.tier.is_quiet():       # nothing catches up with its tier
+            return 0
+        return self.scheduler.next_transfer_ns()
 
     cdef bint is_steady(self) noexcept nogil:
         cdef const Batch* batch = vacant_place(&self.pipeline)
@@ -458,6 +514,8 @@ cdef class Replica:
 
     cdef int start(self, int64_t begin_ns, int64_t end_ns, const BatchShape* shape) except -1 nogil:
         cdef Batch* batch = oldest(&self.pipeline)          # launched, or the vacant place
+        if self.scheduler.copies:
+            batch.num_done = self.scheduler.tier.begin_loads(batch.launch_ns, end_ns)
         batch.shape.graph, batch.shape.pad_tokens = shape.graph, shape.pad_tokens
         batch.duration_ns, batch.end_ns = end_ns - begin_ns, end_ns
         if self.pipeline.num_in_flight == 0:
@@ -592,7 +650,7 @@ cdef class Replica:
         cdef int32_t i
         self.rank.empty(oldest(&self.pipeline) if self.pipeline.num_in_flight > 0 else NULL, self.pipeline.last_end_ns,
                         rows)
-        self.pipeline.num_in_flight = 0
+        self.pipeline.num_in_flight, self._is_idle = 0, False
         # Tokens of an iteration that will not end were noted at its end.
         for i in range(rows.size if self.is_halted and self.scheduler.ends_at_start else 0):
             self.rank.delivery.last_token_ns[rows.rows[i]] = min(

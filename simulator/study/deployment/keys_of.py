@@ -241,7 +241,7 @@ def _say_others(keyed: Keyed, answer: Answer) -> None:
         size = (transfer["kv_connector_extra_config"].get("cpu_bytes_to_use") or 0) / 2**30
     if size and value_of(answer, "cache.kv_offloading_backend") == "native":
         keyed.keys["kv_tiers.protocol"] = ("vllm_offload", "given: KV offloading to host memory")
-        keyed.keys["kv_tiers.cpu_gib"] = (float(size), "given: of the whole replica")
+        keyed.keys["kv_tiers.cpu_gib"] = (float(size), "given: of a replica, or of each data-parallel rank")
         for flag in ("kv_offloading_size", "kv_offloading_backend", "kv_transfer_config"):
             take(keyed, answer, flag, "kv_tiers")
         extra = (transfer or {}).get("kv_connector_extra_config") or {}
