@@ -25,7 +25,7 @@ class LiveRequest(NamedTuple):
 
     segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
     door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
-    labels : names of its tenant, session, slo_class and adapter, by column; "": none.
+    labels : names of its tenant, session, slo_class, adapter and grammar, by column; "": none.
     ids : tokens of prompt and answer, int32, for KV events; None: there are none. salt : of its KV cache.
     max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
     """

@@ -193,6 +193,7 @@ class Server:
         exchange = self.exchanges[kind](head, body, self.words, [], self.facts.serve.stream_interval)
         first = self.service.fleet.count
         names = names_of(request.headers, body.model, body.session_id, body.user)
+        names["grammar"] = "" if demand is None else demand.grammar
         self.num_open[door] += 1
         self.open[id(exchange)] = exchange
         try:
