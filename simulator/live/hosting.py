@@ -72,7 +72,7 @@ class Host:
     def _turn(self) -> None:
         self._is_called = False
         try:
-            next_ns = self._service.turn()
+            next_ns = self._service.step()
         except BaseException as error:
             self._error, self._service.fleet.is_stopped = error, True
             self._service.fail_all()

@@ -121,6 +121,8 @@ def _pool_faults(pool: Pool, prefix: str) -> Iterator[str]:
     speculative = getattr(engine.parameters, "speculative", None)
     if speculative is not None and speculative.by_text:
         yield f"{prefix}engine.speculative.by_text: serve cannot do this yet; leave it out"
+    if getattr(engine.parameters, "task", "generate") != "generate":
+        yield f'{prefix}engine.task: expected "generate", found "{engine.parameters.task}": answers are texts'
     grammars = getattr(engine.parameters, "structured_outputs", None)
     if grammars is not None and (grammars.fraction > 0 or grammars.failing):
         yield (f"{prefix}engine.structured_outputs: expected neither fraction nor failing: each request says which form "

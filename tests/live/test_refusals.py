@@ -40,6 +40,7 @@ CASES = {
     "texts": ('engine.speculative={method="ngram",num_tokens=2,drafter_per_sequence_us=1.0,'
               'acceptance={rates=[0.5,0.5]},by_text=[{label="tenant",name="a",acceptance={rates=[0.1,0.1]}}]}',
               "engine.speculative.by_text: serve cannot do this yet"),
+    "task": ("engine.task=pooling", 'engine.task: expected "generate", found "pooling": answers are texts'),
     "scheduler": ('engine.scheduler="edf"', 'engine.scheduler: serve cannot take "edf": orders by deadlines'),
     "model": ('pools=[{name="a",serves="x"},{name="b"}]', "pools.a.serves: serve has one model; leave it out"),
     "host": ('pools=[{name="a",latency={host={output_token_us=5.0}}},{name="b"}]',

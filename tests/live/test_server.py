@@ -1,5 +1,6 @@
 """The server on a port of this machine, and a client of it; time is fast, so that nothing waits."""
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from support.live_sessions import EXPERIMENT
 from support.live_site import CHAT, COMPLETIONS, HELLO, TALK, Site, events_of, post
 
 aiohttp = pytest.importorskip("aiohttp")
+JSON = {"Content-Type": "application/json"}
 
 
 def test_a_completion(tmp_path):
@@ -133,15 +135,15 @@ def test_a_stop_text_ends_the_answer(tmp_path):
     (COMPLETIONS, {"prompt": "word " * 300}, 400, "BadRequestError", "input_tokens"),
     (COMPLETIONS, {"min_tokens": 7}, 400, "BadRequestError", "min_tokens"),
     (COMPLETIONS, {"max_tokens": 0}, 400, "BadRequestError", "max_tokens"),
-    (COMPLETIONS, {"n": "two"}, 400, "BadRequestError", "n"),
+    (COMPLETIONS, {"n": "two"}, 400, "Bad Request", "n"),
+    (COMPLETIONS, {"stream_options": {"include_usage": True}}, 400, "Bad Request", "stream_options"),
     (COMPLETIONS, {"temperature": -1}, 400, "BadRequestError", "temperature"),
-    (COMPLETIONS, {"cache_salt": ""}, 400, "BadRequestError", "cache_salt"),
+    (COMPLETIONS, {"cache_salt": ""}, 400, "Bad Request", "cache_salt"),
     (COMPLETIONS, {"use_beam_search": True}, 501, "NotImplementedError", "use_beam_search"),
     (COMPLETIONS, {"suffix": "a"}, 501, "NotImplementedError", "suffix"),
     (CHAT, {"messages": []}, 400, "BadRequestError", "messages"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "BadRequestError", "messages"),
-    (CHAT, {"response_format": {"type": "json_schema"}}, 400, "BadRequestError", "response_format"),
-    ("/v1/other", {}, 404, "NotFoundError", None)])
+    (CHAT, {"response_format": {"type": "json_schema"}}, 400, "Bad Request", "response_format")])
 def test_refusals(tmp_path, path, change, status, kind, param):
     found, answer = Site(tmp_path).ask(path, (HELLO if path == COMPLETIONS else TALK) | change)
     assert found == status
@@ -158,7 +160,7 @@ def test_bodies_that_are_no_requests(tmp_path):
     async def scenario(client, admin):
         found = []
         for data in (b"", b"{", b"[]", b"\xff\xfe", b'{"prompt": ' + b"[" * 100_000, b"x" * 2000):
-            async with client.post(COMPLETIONS, data=data) as answer:
+            async with client.post(COMPLETIONS, data=data, headers=JSON) as answer:
                 found.append(answer.status)
         return found, (await post(client, COMPLETIONS, HELLO))[0]
 
@@ -167,9 +169,45 @@ def test_bodies_that_are_no_requests(tmp_path):
     assert after == 200
 
     async def too_long(client, admin):
-        async with client.post(COMPLETIONS, data=b"x" * 2000) as answer:
+        async with client.post(COMPLETIONS, data=b"x" * 2000, headers=JSON) as answer:
             return answer.status
     assert Site(tmp_path).talk(too_long, ServeLimits(body_bytes=1000)) == 413
+
+
+def test_bodies_that_are_not_read_as_json(tmp_path):
+    async def scenario(client, admin):
+        found = []
+        for headers in ({"Content-Type": "text/plain"}, JSON | {"Content-Encoding": "gzip"},
+                        JSON | {"Content-Encoding": "br"}):
+            async with client.post(COMPLETIONS, data=gzip.compress(b"{}"), headers=headers) as answer:
+                found.append((answer.status, (await answer.json())["error"]["type"]))
+        for path in ("/v1/other", "/version"):
+            async with client.post(path, json={}) as answer:
+                found.append((answer.status, await answer.json()))
+        return found
+
+    assert Site(tmp_path).talk(scenario) == [
+        *[(400, "Bad Request")] * 3, (404, {"detail": "Not Found"}), (405, {"detail": "Method Not Allowed"})]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_alone_is_echoed(tmp_path, stream):
+    asked = HELLO | {"prompt": "one two three", "echo": True, "max_tokens": 0, "logprobs": 1}
+    if stream:
+        async def scenario(client, admin):
+            async with client.post(COMPLETIONS, json=asked | {"stream": True, "stream_options": {}}) as answer:
+                return await answer.text()
+
+        lines = Site(tmp_path).talk(scenario).splitlines()
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        [choice], usage = chunks[0]["choices"], chunks[-1]["usage"]
+    else:
+        answer = Site(tmp_path).ask(COMPLETIONS, asked)[1]
+        [choice], usage = answer["choices"], answer["usage"]
+    assert (choice["text"], choice["finish_reason"]) == ("one two three", "length")
+    assert choice["logprobs"]["tokens"] == ["one", " two", " three"]
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.1, -0.1]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (3, 1)
 
 
 def test_a_full_session_and_a_key(tmp_path):
