@@ -1,15 +1,21 @@
 """The server on a port of this machine, and a client of it; time is fast, so that nothing waits."""
 import asyncio
+import errno
 import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from simulator import cli
 from simulator.domain.serving import ServeLimits
+from simulator.errors import OutputError
+from simulator.live import opening
 from simulator.live.settings import LOOPBACK
 from support.live_sessions import EXPERIMENT
 from support.live_site import CHAT, COMPLETIONS, HELLO, TALK, Site, events_of, post
@@ -445,3 +451,31 @@ def test_the_command_ends_with_a_signal_and_writes_the_session(tmp_path):
     assert (report["requests"], report["differing_rows"], report["statuses"]) == (1, [], {"200": 1})
     assert (out / "session/arrivals.csv").read_text().startswith("request_id,arrived_at,")
     assert (out / "results/results.h5").exists()
+
+
+def test_a_port_that_is_taken(tmp_path, capsys):
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        for option in ("--port", "--admin-port"):
+            command = ["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), "--port", "0", option,
+                       str(port)]
+            assert cli.main(command) == 2
+            assert f"port {port} at 127.0.0.1: cannot listen there: Address already in use" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_record_is_kept_where_the_session_cannot_be_written(tmp_path, capsys, monkeypatch):
+    def full(out, *_):
+        raise OutputError(out, OSError(errno.ENOSPC, "?"))
+
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(opening, "staged", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "kept"))
+    assert cli.main(["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), "--port", "0",
+                     "--duration", "0.01"]) == 1
+    [record] = (tmp_path / "kept").glob("served-served-*/experiment.toml")
+    errors = capsys.readouterr().err
+    assert f"`python -m simulator run {record}`" in errors
+    assert "out: cannot be written: No space left on device" in errors
