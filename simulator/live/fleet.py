@@ -198,6 +198,15 @@ class LiveFleet:
         """Longest text that each pool takes, in tokens."""
         return min(pool.max_model_len for pool in self._pools)
 
+    @property
+    def adapter_room(self) -> list[int]:
+        """Adapters that each replica can hold at once, ranks included; 0: none."""
+        found = []
+        for pool in self._pools:
+            lora = getattr(pool.parameters, "lora", None)
+            found += [getattr(lora, "max_loras", 0)] * pool.places
+        return found
+
     def replicas_of(self, door: int) -> slice:
         """Return the numbers of a pool's replicas, ranks included; -1: of all pools."""
         if door < 0:

@@ -32,7 +32,7 @@ from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.faults import Breakage, Faults
 from simulator.live.fleet import Full
-from simulator.live.metrics import Tally, add_own, loads
+from simulator.live.metrics import Siblings, Tally, add_own, loads
 from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
@@ -211,8 +211,10 @@ class Server:
         self.open[id(exchange)] = exchange
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
-                for _ in range(body.n or 1):
+                siblings = Siblings(body.n or 1)
+                for _ in range(siblings.count):
                     self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
+                    self.tally.join(exchange.choices[-1].row, siblings)
                     self._trace(exchange, request.headers)
                     if len(exchange.choices[-1].answer.pieces) > LONG_ANSWER:
                         await asyncio.sleep(0)          # others have their turn

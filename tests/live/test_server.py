@@ -259,6 +259,32 @@ def test_the_other_routes(tmp_path):
         assert line in lines
 
 
+def test_metrics_of_siblings_steps_and_adapters(tmp_path):
+    # Two answers of 6 tokens to a prompt of 7: 14 tokens of prompts and 12 generated ones, in steps of up to two requests.
+    async def scenario(client, admin):
+        await post(client, COMPLETIONS, HELLO | {"n": 2, "model": "l1"})
+        await post(client, COMPLETIONS, HELLO | {"max_tokens": 1})
+        long = asyncio.create_task(post(client, COMPLETIONS, HELLO | {"max_tokens": 60, "model": "l2"}))
+        while not site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+        async with client.get("/metrics") as answer:
+            page = await answer.text()
+        await long
+        return page.splitlines()
+
+    site = Site(tmp_path, speed=0.5, overrides=[
+        "topology.replicas=1", 'workload.adapters={names=["l1","l2"]}',
+        "engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,h2d_gb_per_s=25.0}"])
+    lines = site.talk(scenario)
+    values = {line.rpartition(" ")[0].partition("{")[0]: float(line.split()[-1]) for line in lines if line[0] != "#"}
+    assert (values["vllm:request_params_n_sum"], values["vllm:request_params_n_count"]) == (3, 2)
+    assert values["vllm:request_max_num_generation_tokens_sum"] == 6 + 1
+    assert values["vllm:iteration_tokens_total_sum"] == 2 * 7 + 2 * 6 + 7 + 1
+    [info] = [line for line in lines if line.startswith("vllm:lora_requests_info{")]
+    assert 'max_lora="1"' in info
+    assert ('running_lora_adapters="l2"' in info) != ('waiting_lora_adapters="l2"' in info)
+
+
 def test_a_client_that_hangs_up(tmp_path):
     async def scenario(client, admin):
         async with client.post(COMPLETIONS, json=HELLO | {"max_tokens": 200, "stream": True}) as answer:
