@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -290,7 +291,14 @@ class Server:
         return answer
 
     async def _stream(self, request, exchange: Exchange, first: int, breakage: Breakage | None) -> web.StreamResponse:
-        response, is_over = web.StreamResponse(headers=STREAM), False
+        response = web.StreamResponse(headers=STREAM)
+        with suppress(ConnectionResetError):    # the client has left
+            await self._write(request, response, exchange, first, breakage)
+        return response
+
+    async def _write(self, request, response: web.StreamResponse, exchange: Exchange, first: int,
+                     breakage: Breakage | None) -> None:
+        is_over = False
         while not is_over:
             await exchange.has_news.wait()
             exchange.has_news.clear()
@@ -307,9 +315,9 @@ class Server:
                 self._note_lag(exchange)
                 await response.write(data + DONE if is_over and not (breakage and breakage.omits_end) else data)
             if breakage is not None and breakage.has_broken:
-                return await self._broken(request, response, breakage)
+                await self._break(request, response, breakage)
+                return
         await response.write_eof()
-        return response
 
     @staticmethod
     def _written(exchange: Exchange, failure: Refused | None, breakage: Breakage | None) -> bytes:
@@ -318,12 +326,11 @@ class Server:
             return b"data: %b\n\n" % failure.body()
         return b"".join(exchange.events()) if breakage is None else breakage.pass_on([*exchange.events()])
 
-    async def _broken(self, request, response: web.StreamResponse, breakage: Breakage) -> web.StreamResponse:
+    async def _break(self, request, response: web.StreamResponse, breakage: Breakage) -> None:
         if breakage.name == "stall":
             await self._stall()
         if not breakage.close(request.transport):
             await response.write_eof()
-        return response
 
     async def _stall(self) -> None:
         """Say nothing until the client leaves, or the session ends."""

@@ -13,6 +13,7 @@ import tempfile
 import pytest
 
 from simulator import cli
+from simulator.domain import records
 from simulator.domain.serving import ServeLimits
 from simulator.errors import OutputError
 from simulator.live import opening
@@ -299,6 +300,26 @@ def test_a_client_that_hangs_up(tmp_path):
     report = site.session.write(tmp_path / "out", False)
     assert report["differing_rows"] == []
     assert json.loads((tmp_path / "out/results/summary.json").read_text())["requests"]["timed_out"] == 1
+
+
+def test_a_client_that_is_gone_when_its_stream_is_written(tmp_path, caplog, monkeypatch):
+    async def gone(*_):
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def scenario(client, admin):
+        with pytest.raises(aiohttp.ClientError):
+            async with client.post(COMPLETIONS, json=HELLO | {"max_tokens": 200, "stream": True}) as answer:
+                await answer.read()
+        while site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+
+    site = Site(tmp_path, speed=0.5)
+    with monkeypatch.context() as context:
+        context.setattr(aiohttp.web.StreamResponse, "write", gone)
+        context.setattr(aiohttp.web.StreamResponse, "write_eof", gone)
+        site.talk(scenario)
+    assert site.session.fleet.served().requests["status"].tolist() == [records.TIMED_OUT]
+    assert "Traceback" not in caplog.text
 
 
 def test_a_port_for_each_replica(tmp_path):
