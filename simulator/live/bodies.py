@@ -1,8 +1,8 @@
 """Requests as clients write them: fields of vLLM 0.33's completions and chat completions, and its errors.
 
-Sources: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); vllm-project/vllm 0753ceeb, entrypoints/serve/utils/
-server_utils.py (types of errors: "Bad Request" where a body is not read, "BadRequestError" where its values do not do).
-Fields that have no effect here are accepted.
+Sources: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); vllm-project/vllm 0753ceeb,
+entrypoints/serve/utils/server_utils.py (types of errors: "Bad Request" where a body is not read, "BadRequestError"
+where its values do not do). Fields that have no effect here are accepted.
 """
 import re
 from typing import Annotated, Any, Literal
@@ -58,7 +58,7 @@ class NoRoute(Refused):
 
 
 class StreamOptions(msgspec.Struct):
-    """Field `stream_options`; without `include_usage`, vLLM sends the usage, and SGLang does not."""
+    """Field `stream_options`; `include_usage` is true in vLLM, false in SGLang."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = False
@@ -184,7 +184,7 @@ class CompletionBody(Body, kw_only=True):
 
     @property
     def is_echo_alone(self) -> bool:
-        """Whether the answer is the prompt; one token is generated all the same, as in vLLM."""
+        """Whether the prompt is the answer; one token is generated, as in vLLM."""
         return self.max_tokens == 0 and bool(self.echo)
 
     @property

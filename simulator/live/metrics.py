@@ -120,7 +120,7 @@ class Tally:
         self.replicas = [ReplicaTally(fleet.max_model_len, histograms) for _ in fleet.cluster.replicas]
 
     def join(self, row: int, siblings: Siblings) -> None:
-        """Let a request be one of the answers to a prompt; it is the only one of its own otherwise."""
+        """Let a request be one of several answers to its prompt."""
         self._siblings[row] = siblings
 
     def note(self, message: Message) -> None:
@@ -241,7 +241,7 @@ def page(service: Service, tally: Tally, model: str, only: slice, is_full: bool 
 
 
 def add_adapters(made: Page, fleet: LiveFleet, only: slice) -> None:
-    """Add the adapters of running and waiting requests, where replicas have room for adapters."""
+    """Add the adapters of running and of waiting requests, if any can be loaded."""
     rooms = fleet.adapter_room[only]
     rows = fleet.open_rows()
     requests, codes = fleet.workload.requests[rows], fleet.workload.demands["adapter"][rows]

@@ -121,7 +121,7 @@ class Session:
                    f"{clock.speed:g} s here")
 
     def rescue(self) -> Path | None:
-        """Write the record alone into a new folder for temporary files; return its experiment file.
+        """Write the record alone into a temporary folder; return its experiment file.
 
         None: that is not possible either.
         """

@@ -11,7 +11,7 @@ from simulator.live.fleet import LiveFleet
 from simulator.live.supported import LIVE_KEYS, ONLY_RESULTS, why_not
 
 BY_DECLARED_NAME = ("slo_class", "model", "adapter")    # labels with names from [workload], numbered in that order
-COMING_LABELS = ("tenant", "session", "model")          # labels whose names come with the requests
+COMING_LABELS = ("tenant", "session", "model")          # labels with names that come with the requests
 
 
 def check(experiment: Experiment) -> None:
@@ -125,8 +125,8 @@ def _pool_faults(pool: Pool, prefix: str) -> Iterator[str]:
         yield f'{prefix}engine.task: expected "generate", found "{engine.parameters.task}": answers are texts'
     grammars = getattr(engine.parameters, "structured_outputs", None)
     if grammars is not None and (grammars.fraction > 0 or grammars.failing):
-        yield (f"{prefix}engine.structured_outputs: expected neither fraction nor failing: each request says which form "
-               "it demands, and its grammar has no name before")
+        yield (f"{prefix}engine.structured_outputs: expected neither fraction nor failing: each request says which "
+               "form it demands, and its grammar has no name before")
     if latency.uncertainty:
         yield f"{prefix}latency.uncertainty: clients are served by one run; leave it out"
     if pool.serves is not None:

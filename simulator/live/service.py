@@ -43,7 +43,7 @@ class Service:
             self.wake()
 
     def step(self) -> int | None:
-        """Do what is due, but no more than takes `TURN_NS`, roughly; return as `turn` does."""
+        """Do due work for about `TURN_NS`; return as `turn` does."""
         began_ns = time.thread_time_ns()
         found = self.turn(self._slice_ns)
         share = TURN_NS / max(time.thread_time_ns() - began_ns, 1)

@@ -21,7 +21,7 @@ LIVE_KEYS = frozenset((
     "cluster.disaggregation.decode.scorers[].name=burst-prefix"))
 # Policies of the registry that serve does not take, by kind -> name -> why.
 AHEAD = "reads requests before they come"
-LENGTHS = "needs predicted lengths of answers that nobody has asked for yet"
+LENGTHS = "needs predicted lengths of answers to requests that have not come yet"
 DEADLINES = "orders by deadlines, which no request of a client gives"
 WHY_NOT = {
     "scheduler": {"edf": DEADLINES, "lightllm": LENGTHS, "sjf_aging": LENGTHS},

@@ -3,12 +3,9 @@ import pytest
 
 import simulator
 from simulator import registry
-from simulator.config.load import load_experiment
-from simulator.errors import InputErrors
-from simulator.live import refusals
 from simulator.live.session import differing_rows, write_session
 from simulator.live.supported import WHY_NOT
-from support.live_sessions import EXPERIMENT, Session, fleet_of
+from support.live_sessions import Session, fleet_of
 
 NAMES = {"tenant": ["", "a", "b", "c"], "session": ["x", "y", ""], "slo_class": ["bronze", "gold", "unknown"]}
 CLASSES = ('slo.classes=[{name="gold",priority=5,ttft_ms=50.0,tpot_ms=9.0},'

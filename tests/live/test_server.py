@@ -261,7 +261,7 @@ def test_the_other_routes(tmp_path):
 
 
 def test_metrics_of_siblings_steps_and_adapters(tmp_path):
-    # Two answers of 6 tokens to a prompt of 7: 14 tokens of prompts and 12 generated ones, in steps of up to two requests.
+    # Two answers of 6 tokens to a prompt of 7: 14 tokens of prompts and 12 generated ones, in shared steps.
     async def scenario(client, admin):
         await post(client, COMPLETIONS, HELLO | {"n": 2, "model": "l1"})
         await post(client, COMPLETIONS, HELLO | {"max_tokens": 1})

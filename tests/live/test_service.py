@@ -1,4 +1,6 @@
 """The fleet on a clock that is set by hand."""
+from itertools import pairwise
+
 import pytest
 
 from simulator.domain import records
@@ -156,4 +158,4 @@ def test_a_step_that_is_behind_does_little_at_a_time(tmp_path, monkeypatch):
 
     assert [tokens for tokens, *_ in client.news] == [1] * 20 + [0]
     assert len(found) >= 20
-    assert max(after - before for before, after in zip(found[1:], found[2:], strict=False)) == 1
+    assert max(after - before for before, after in pairwise(found)) == 1
