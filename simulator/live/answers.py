@@ -28,6 +28,10 @@ class Answer(NamedTuple):
     ids: list[int]
     tool: str | None = None
 
+    def of(self, text: Written) -> "Answer":
+        """Return the answer that shows a text in its place."""
+        return self._replace(pieces=text.pieces, shown=sum(map(len, text.pieces)), ids=text.ids)
+
     def behind(self, text: Written) -> "Answer":
         """Return the answer behind its prompt."""
         return self._replace(pieces=text.pieces + self.pieces, shown=sum(map(len, text.pieces)) + self.shown,

@@ -1,7 +1,10 @@
 """Requests as clients write them: fields of vLLM 0.33's completions and chat completions, and its errors.
 
-Source: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); fields that have no effect here are accepted.
+Sources: vLLM 0.33.0, entrypoints/openai (fields, defaults, statuses); vllm-project/vllm 0753ceeb,
+entrypoints/serve/utils/server_utils.py (types of errors: "Bad Request" where a body is not read, "BadRequestError"
+where its values do not do). Fields that have no effect here are accepted.
 """
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,6 +13,9 @@ from msgspec import Meta, field
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Logprobs = Annotated[int, Meta(ge=0, le=20)]    # at most as vLLM's --max-logprobs
+
+
+UNREAD = "Bad Request"          # type of the error of a body that is not read
 
 
 class Refused(Exception):
@@ -24,15 +30,37 @@ class Refused(Exception):
         self.status, self.message, self.kind, self.param, self.headers = status, message, kind, param, headers or {}
 
     def body(self) -> bytes:
-        """Return the body of the answer."""
-        return msgspec.json.encode({"error": {
-            "message": self.message, "type": self.kind, "param": self.param, "code": self.status}})
+        """Return the body of the answer, and an event of a stream."""
+        return msgspec.json.encode({"error": self._fields()})
+
+    def body_of_sglang(self, is_own: bool) -> bytes:
+        """Return the body as SGLang writes it. is_own : of one of its own paths."""
+        return msgspec.json.encode({"error": {"message": self.message}} if is_own else
+                                   {"object": "error"} | self._fields())
+
+    def _fields(self) -> dict:
+        return {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}
+
+
+class NoRoute(Refused):
+    """A path, or a method of it, that there is not: FastAPI's own error."""
+
+    def __init__(self, status: int, phrase: str):
+        super().__init__(status, phrase, phrase)
+
+    def body(self) -> bytes:
+        """See Refused."""
+        return msgspec.json.encode({"detail": self.message})
+
+    def body_of_sglang(self, is_own: bool) -> bytes:
+        """See Refused."""
+        return self.body()
 
 
 class StreamOptions(msgspec.Struct):
-    """Field `stream_options`."""
+    """Field `stream_options`; `include_usage` is true in vLLM, false in SGLang."""
 
-    include_usage: bool | None = False
+    include_usage: bool | None = None
     continuous_usage_stats: bool | None = False
 
 
@@ -143,6 +171,7 @@ class CompletionBody(Body, kw_only=True):
     """Body of POST /v1/completions."""
 
     prompt: str | list[int | str | list[int]]       # ids of one prompt, or prompts
+    max_tokens: Natural | None = None
     logprobs: Logprobs | None = None
     echo: bool | None = False
     suffix: str | None = None
@@ -152,6 +181,11 @@ class CompletionBody(Body, kw_only=True):
         super().__post_init__()
         if self.echo and self.prompt_logprobs is None:
             self.prompt_logprobs = self.logprobs        # as in vLLM, in streams, too
+
+    @property
+    def is_echo_alone(self) -> bool:
+        """Whether the prompt is the answer; one token is generated, as in vLLM."""
+        return self.max_tokens == 0 and bool(self.echo)
 
     @property
     def num_logprobs(self) -> int | None:
@@ -216,6 +250,7 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
     tokens: list[Natural] = field(default_factory=list)
 
 
+RANGE = re.compile(r"Expected `(int|float)` [<>]")           # begin of msgspec's message on a value out of range
 # Fields that cannot be served -> values that ask for nothing.
 UNSERVED = {"use_beam_search": (None, False), "suffix": (None, "")}
 
@@ -231,7 +266,9 @@ def read_body(data: bytes, kind: type) -> tuple[Any, list[str]]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:      # ValidationError is one, too
         text = str(error)
         param = text.rpartition("`$.")[2].partition("`")[0] if "`$." in text else None
-        raise Refused(400, text, param=param) from None
+        raise Refused(400, text, "BadRequestError" if RANGE.match(text) else UNREAD, param) from None
+    if "stream_options" in kind.__struct_fields__ and found.get("stream_options") and not found.get("stream"):
+        raise Refused(400, "Stream options can only be defined when `stream=True`.", UNREAD, "stream_options")
     for name, plain in UNSERVED.items():
         if getattr(body, name, None) not in plain:
             raise Refused(501, f"{name}: a simulated model cannot do this", "NotImplementedError", name)

@@ -1,5 +1,7 @@
 """Demands on the form of an answer: JSON, a choice, a pattern, or the call of a tool; a short text for each."""
-from typing import NamedTuple
+import json
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,11 +15,13 @@ EMPTY = {"type": "object"}
 class Demand(NamedTuple):
     """A text that an answer must be.
 
-    tool : name of the function that it is the arguments of; None: it is the answer.
+    tool : name of the function that it is the arguments of; None: it is the answer. grammar : name of the grammar to
+    which the engine holds it, equal for equal forms; "": to none.
     """
 
     text: str
     tool: str | None = None
+    grammar: str = ""
 
 
 def demand_of(body: ChatBody | CompletionBody, tool_calls: str) -> Demand | None:
@@ -28,10 +32,9 @@ def demand_of(body: ChatBody | CompletionBody, tool_calls: str) -> Demand | None
     try:
         if isinstance(body, ChatBody) and (found := _call(body, tool_calls)) is not None:
             return found
-        text = _text(body)
+        return _formed(body)
     except NoText as fault:
         raise Refused(400, f"The demanded form of the answer cannot be met: {fault}") from None
-    return None if text is None else Demand(text)
 
 
 def _call(body: ChatBody, tool_calls: str) -> Demand | None:
@@ -46,25 +49,39 @@ def _call(body: ChatBody, tool_calls: str) -> Demand | None:
     if name not in tools:
         raise Refused(400, f"The tool specified in `tool_choice` does not match any of the specified `tools`: {name}",
                       param="tool_choice")
-    return Demand(smallest(tools[name].parameters or EMPTY), name)
+    schema = tools[name].parameters or EMPTY
+    return Demand(smallest(schema), name, _grammar("json", schema) if is_demanded else "")
 
 
-def _text(body: ChatBody | CompletionBody) -> str | None:
+def _formed(body: ChatBody | CompletionBody) -> Demand | None:
     given, form = body.structured_outputs, body.response_format
     if given is None:
         if form is None or form.type == "text":
             return None
-        return smallest(EMPTY if form.type == "json_object" else form.json_schema.schema)
+        return _json(EMPTY if form.type == "json_object" else form.json_schema.schema)
     if given.choice is not None:
-        return given.choice[0]
+        return Demand(given.choice[0], grammar=_grammar("choice", given.choice))
     if given.regex is not None:
-        return shortest_match(given.regex)
+        return Demand(shortest_match(given.regex), grammar=_grammar("regex", given.regex))
     if given.json is not None:
-        return smallest(_schema(given.json))
+        return _json(_schema(given.json))
     if given.json_object:
-        return smallest(EMPTY)
+        return _json(EMPTY)
     raise Refused(501, "structured_outputs: texts of grammars and structural tags are not searched for",
                   "NotImplementedError", "structured_outputs")
+
+
+def _json(schema: Any) -> Demand:
+    return Demand(smallest(schema), grammar=_grammar("json", schema))
+
+
+def _grammar(kind: str, form: Any) -> str:
+    """Return the name of a grammar."""
+    try:
+        text = json.dumps(form, sort_keys=True)
+    except RecursionError:
+        raise NoText("the form is too deep") from None
+    return f"{kind}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _schema(given: object) -> object:

@@ -12,10 +12,15 @@ def with_doors(experiment: Experiment) -> tuple[Experiment, tuple[str, ...]]:
     Each pool serves the requests to it alone.
 
     The record of a session has the name in its column model, so that a run sends each request to the same replica.
-    Raises InputErrors: the number of replicas may change.
+    Raises InputErrors: the number of replicas may change, or requests may move.
     """
+    faults = []
     if experiment.autoscaling is not None:
-        raise InputErrors([KeyFault("autoscaling: expected none with --replica-ports: each port has a replica")])
+        faults.append("autoscaling: expected none with --replica-ports: each port has a replica")
+    if experiment.cluster.rescheduling is not None:
+        faults.append("cluster.rescheduling: expected none with --replica-ports: a request stays at its port")
+    if faults:
+        raise InputErrors(map(KeyFault, faults))
     pools = []
     for pool in experiment.all_pools():
         pools += [replace(pool, name=f"replica-{len(pools) + i}", replicas=1, max_replicas=None,

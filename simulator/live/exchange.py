@@ -55,19 +55,19 @@ class Choice:
         self.is_over = self.is_written = False
         self.failed: int | None = None
         self.cause = ""
-        self._text = ""
+        self._text, self._due = "".join(answer.pieces), 0       # the whole text, and its characters that are due
 
     def take(self, tokens: int) -> None:
         """Take tokens that are due; the prompt is, with the first."""
         tokens += self.lead * (self.made == 0)
-        self._text += "".join(self.answer.pieces[self.made:self.made + tokens])
+        self._due += sum(map(len, self.answer.pieces[self.made:self.made + tokens]))
         self.made += tokens
 
     def abort(self) -> None:
         """End the answer with the tokens that are due."""
         self.is_over = True
         self.answer = self.answer._replace(finish_reason=ABORT, stop_reason=None,
-                                           shown=min(len(self._text), self.answer.shown))
+                                           shown=min(self._due, self.answer.shown))
 
     @property
     def generated(self) -> int:
@@ -76,7 +76,7 @@ class Choice:
 
     def new_text(self) -> str:
         """Return the text that the client does not have yet, without a begun stop text."""
-        end = self.answer.shown if self.is_over else min(len(self._text), self.answer.shown)
+        end = self.answer.shown if self.is_over else min(self._due, self.answer.shown)
         text, self.sent = self._text[self.sent:end], max(end, self.sent)
         return text
 

@@ -25,7 +25,7 @@ class LiveRequest(NamedTuple):
 
     segments : its prompt, as `prompts.Texts.add` returns it; None: `prompt_tokens` of its own.
     door : index of the model that it names, among those of `LiveFleet`; -1: it names none.
-    labels : names of its tenant, session, slo_class and adapter, by column; "": none.
+    labels : names of its tenant, session, slo_class, adapter and grammar, by column; "": none.
     ids : tokens of prompt and answer, int32, for KV events; None: there are none. salt : of its KV cache.
     max_tokens : declared limit of the answer. output_tokens : true length of the answer, >= 1.
     """
@@ -197,6 +197,15 @@ class LiveFleet:
     def max_model_len(self) -> int:
         """Longest text that each pool takes, in tokens."""
         return min(pool.max_model_len for pool in self._pools)
+
+    @property
+    def adapter_room(self) -> list[int]:
+        """Adapters that each replica can hold at once, ranks included; 0: none."""
+        found = []
+        for pool in self._pools:
+            lora = getattr(pool.parameters, "lora", None)
+            found += [getattr(lora, "max_loras", 0)] * pool.places
+        return found
 
     def replicas_of(self, door: int) -> slice:
         """Return the numbers of a pool's replicas, ranks included; -1: of all pools."""

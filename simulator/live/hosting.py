@@ -1,10 +1,12 @@
 """A session from its first port to its last answer: the loop of the clock, signals, and the end."""
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
 
+from simulator.errors import InputErrors
 from simulator.live.admin import Admin
 from simulator.live.alarm import Alarm
 from simulator.live.server import Server, listen
@@ -31,23 +33,14 @@ class Host:
 
     async def serve(self) -> None:
         """Serve until the session ends; all requests have ended then."""
-        self._loop, self._end, settings = asyncio.get_running_loop(), asyncio.Event(), self._settings
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self._alarm = Alarm(self._loop, self._turn)
         self._service.wake = self._wake
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self.stop, number)
-        handlers = [(partial(self._server.handle, door=door), settings.host, port, settings.limits, settings.tls)
-                    for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
-                                       [(-1, settings.port)])]
-        if settings.admin_port is not None:
-            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port, settings.limits))
-        runners = [await listen(*each) for each in handlers]
-        ports = [port for _, port in runners]
-        if self._server.publishers is not None:
-            self._server.publishers.open(settings.host, ports[:len(handlers) - (settings.admin_port is not None)])
-        self._announce(ports[:-1] if settings.admin_port is not None else ports,
-                   ports[-1] if settings.admin_port is not None else None)
+        runners = []
         try:
+            self._announce(*await self._listen(runners))
             await self._until_over()
             self._server.is_closing = True
             await self._let_end()
@@ -55,12 +48,30 @@ class Host:
             self._service.abort()
             self._alarm.close()
             await asyncio.sleep(0)              # answers that have just ended are written
-            for runner, _ in runners:
+            for runner in runners:
                 await runner.cleanup()
             if self._server.publishers is not None:
                 self._server.publishers.close()
         if self._error is not None:
             raise self._error
+
+    async def _listen(self, runners: list) -> tuple[list[int], int | None]:
+        """Open all ports, and add what serves them to a list; return the ports as `announce` takes them."""
+        settings, has_admin = self._settings, self._settings.admin_port is not None
+        handlers = [(partial(self._server.handle, door=door), settings.host, port, settings.limits, settings.tls)
+                    for door, port in (enumerate(settings.replica_ports) if settings.replica_ports else
+                                       [(-1, settings.port)])]
+        if has_admin:
+            handlers.append((Admin(self._service, self._server).handle, LOOPBACK, settings.admin_port, settings.limits))
+        ports = []
+        for each in handlers:
+            runner, port = await _listening(*each)
+            runners.append(runner)
+            ports.append(port)
+        shown = ports[:-1] if has_admin else ports
+        if self._server.publishers is not None:
+            self._server.publishers.open(settings.host, shown)
+        return shown, ports[-1] if has_admin else None
 
     # ---- the clock
 
@@ -72,7 +83,7 @@ class Host:
     def _turn(self) -> None:
         self._is_called = False
         try:
-            next_ns = self._service.turn()
+            next_ns = self._service.step()
         except BaseException as error:
             self._error, self._service.fleet.is_stopped = error, True
             self._service.fail_all()
@@ -124,3 +135,13 @@ class Host:
             if service.clock.is_paused or service.clock.now_ns() > until_ns:
                 break
             await asyncio.sleep(0.001)
+
+
+async def _listening(handler, host: str, port: int, *more) -> tuple:
+    """Return what `server.listen` does. Raises InputErrors: the port is not free, or the host is not here."""
+    try:
+        return await listen(handler, host, port, *more)
+    except OSError as error:        # asyncio's own text repeats the address; names that are not found have codes < 0
+        why = os.strerror(error.errno) if (error.errno or -1) > 0 else error.strerror
+        raise InputErrors([f"port {port} at {host}: cannot listen there: {why}; --port, --replica-ports, --admin-port "
+                           "and --host choose others, --port 0 any that is free"]) from None

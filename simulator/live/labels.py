@@ -1,4 +1,4 @@
-"""Labels of requests: the codes that the engine has for tenants, sessions, SLO classes and adapters.
+"""Labels of requests: the codes that the engine has for tenants, sessions, SLO classes, adapters and grammars.
 
 A run numbers the names of a column in the order in which they come. Names that come during a session get their codes
 in that order, too. Policies that look up names when they are built need names from the beginning: those of [workload].
@@ -11,7 +11,7 @@ from simulator.config.experiment import Experiment
 from simulator.domain.slo_classes import PRIORITIES
 from simulator.workload.base import Workload
 
-COLUMNS = ("tenant", "session", "slo_class", "adapter")
+COLUMNS = ("tenant", "session", "slo_class", "adapter", "grammar")
 MOST_TENANTS = 1024             # of a session, where they are not those of [workload]
 ABSENT = -1
 BY_TENANT_NAME = ("tenant_budgets",)        # admission policies
@@ -66,10 +66,12 @@ def labels_of(experiment: Experiment, workload: Workload, most_requests: int) ->
 
     workload : of the experiment; clients may name its SLO classes and adapters, and classes of [[slo.classes]].
     """
-    known = {column: [str(name) for name in workload.labels.get(column, ())] for column in COLUMNS[2:]}
+    known = {column: [str(name) for name in workload.labels.get(column, ())] for column in ("slo_class", "adapter")}
     classes = [*(each.name for each in experiment.slo.classes), *PRIORITIES, *known["slo_class"]]
     known["slo_class"] = list(dict.fromkeys(classes))
     room = {"tenant": min(MOST_TENANTS, most_requests), "session": most_requests}
+    if any(getattr(pool.engine.parameters, "structured_outputs", None) for pool in experiment.all_pools()):
+        room["grammar"] = most_requests
     cluster = experiment.cluster
     if cluster.gateway_queue is not None or cluster.admission.policy in BY_TENANT_NAME:
         known["tenant"] = [str(name) for name in workload.labels.get("tenant", ())]

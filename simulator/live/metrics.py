@@ -1,8 +1,9 @@
 """The metrics of vLLM 0.33, by replica, and those of the simulation itself.
 
 Source: vLLM 0.33.0, v1/metrics/loggers.py and buckets.py: names, types, bounds, and when each is observed. Durations
-are simulated seconds.
+are simulated seconds. Steps without output are not in iteration_tokens_total.
 """
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -19,7 +20,10 @@ FIRST_TOKEN_S = (
 TOKEN_S = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1., 2.5, 5., 7.5, 10., 20., 40., 80.)
 REQUEST_S = (.3, .5, .8, 1., 1.5, 2., 2.5, 5., 10., 15., 20., 30., 40., 50., 60., 120., 240., 480., 960., 1920., 7680.)
 PREEMPTIONS = (1., 2., 3., 4., 5., 10., 20.)
-REASONS = ("stop", "length", "abort", "error")
+STEP_TOKENS = (1., 8., 16., 32., 64., 128., 256., 512., 1024., 2048., 4096., 8192., 16384.)
+CHOICES = (1., 2., 5., 10., 20.)
+REASONS = ("stop", "length", "abort", "error", "repetition")
+SLEEP_STATES = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
 HISTOGRAMS = {      # name -> meaning, bounds; None: 1, 2, 5, 10, ... up to max_model_len
     "time_to_first_token_seconds": ("Time to first token in seconds.", FIRST_TOKEN_S),
     "inter_token_latency_seconds": ("Inter-token latency in seconds.", TOKEN_S),
@@ -32,7 +36,10 @@ HISTOGRAMS = {      # name -> meaning, bounds; None: 1, 2, 5, 10, ... up to max_
     "request_num_preemptions": ("Preemptions of a request.", PREEMPTIONS),
     "request_prompt_tokens": ("Prompt tokens of a request.", None),
     "request_generation_tokens": ("Generated tokens of a request.", None),
+    "request_max_num_generation_tokens": ("Most generated tokens of the answers to a request.", None),
+    "request_params_n": ("n of a request.", CHOICES),
     "request_params_max_tokens": ("max_tokens of a request.", None),
+    "iteration_tokens_total": ("Tokens of an engine step.", STEP_TOKENS),
     "request_prefill_kv_computed_tokens": ("Prompt tokens of a request that were computed.", None),
 }
 
@@ -41,6 +48,14 @@ def token_bounds(max_model_len: int) -> tuple[float, ...]:
     """Return 1, 2, 5, 10, 20, 50, ... up to the longest text."""
     steps = (step * 10**power for power in range(11) for step in (1, 2, 5))
     return tuple(float(step) for step in steps if step <= max_model_len)
+
+
+class Siblings:
+    """The answers to one prompt; count : how many."""
+
+    def __init__(self, count: int):
+        self.count = self.left = count
+        self.most_tokens = 0
 
 
 class ReplicaTally:
@@ -55,6 +70,19 @@ class ReplicaTally:
         self.prompt_tokens = self.generation_tokens = self.ended_prompt_tokens = self.ended_generation_tokens = 0
         self.ended = dict.fromkeys(REASONS, 0)
         self._second, self._in_second, self._in_last = -1, 0, 0
+        self._step_ns, self._step_tokens = -1, 0
+
+    def note_step(self, tokens: int, time_ns: int) -> None:
+        """Take note of tokens of the step that ends at an instant."""
+        if time_ns != self._step_ns:
+            self.end_step()
+        self._step_ns, self._step_tokens = time_ns, self._step_tokens + tokens
+
+    def end_step(self) -> None:
+        """Take note that all tokens of the last step are known."""
+        if self._step_tokens:
+            self.observe("iteration_tokens_total", self._step_tokens)
+        self._step_tokens = 0
 
     def observe(self, name: str, value: float) -> None:
         """Take note of a value, if the engine has a histogram of it."""
@@ -88,7 +116,12 @@ class Tally:
 
     def __init__(self, fleet: LiveFleet, histograms: dict = HISTOGRAMS, speed: Callable[[], float] = lambda: 1.0):
         self._fleet, self._last_ns, self._speed = fleet, {}, speed
+        self._siblings: dict[int, Siblings] = {}
         self.replicas = [ReplicaTally(fleet.max_model_len, histograms) for _ in fleet.cluster.replicas]
+
+    def join(self, row: int, siblings: Siblings) -> None:
+        """Let a request be one of several answers to its prompt."""
+        self._siblings[row] = siblings
 
     def note(self, message: Message) -> None:
         """Take note of news."""
@@ -101,6 +134,7 @@ class Tally:
             return
         tally.count(message.tokens, message.time_ns)
         before_ns = self._last_ns.get(message.row)
+        tally.note_step(message.tokens + (int(row["prompt_tokens"]) if before_ns is None else 0), message.time_ns)
         self._last_ns[message.row] = message.time_ns
         if before_ns is None:
             tally.prompt_tokens += int(row["prompt_tokens"])
@@ -132,6 +166,11 @@ class Tally:
             if row["output_tokens"] > 1:
                 add["request_time_per_output_token_seconds"] = self._seconds(last_ns - first_ns) / (
                     int(row["output_tokens"]) - 1)
+        siblings = self._siblings.pop(message.row, None) or Siblings(1)
+        siblings.left, siblings.most_tokens = siblings.left - 1, max(siblings.most_tokens, int(row["output_tokens"]))
+        if siblings.left == 0:
+            add["request_params_n"] = siblings.count
+            add["request_max_num_generation_tokens"] = siblings.most_tokens
         for name, value in add.items():
             tally.observe(name, float(value))
 
@@ -183,17 +222,39 @@ def page(service: Service, tally: Tally, model: str, only: slice, is_full: bool 
     made.family("vllm:cache_config_info", "gauge", "Information on the KV cache.", [
         ({"block_size": str(replica.rank.kv.block_size), "num_gpu_blocks": str(replica.rank.kv.num_blocks),
           "engine": str(i)}, 1) for i, replica in enumerate(replicas)])
+    add_adapters(made, service.fleet, only)
     if not is_full:
         return made
+    made.family("vllm:engine_sleep_state", "gauge", "Whether the engine sleeps.", [
+        (each | {"sleep_state": state}, value) for each in labels for state, value in SLEEP_STATES.items()])
     family("prompt_tokens_total", "counter", "Prefill tokens processed.", [each.prompt_tokens for each in tallies])
     family("generation_tokens_total", "counter", "Generation tokens processed.",
            [each.generation_tokens for each in tallies])
     made.family("vllm:request_success_total", "counter", "Requests that ended.", [
         (labels[i] | {"finished_reason": reason}, each.ended[reason])
         for i, each in enumerate(tallies) for reason in REASONS])
+    for each in tallies:
+        each.end_step()
     for name, (meaning, _) in HISTOGRAMS.items():
         family(name, "histogram", meaning, [each.histograms[name] for each in tallies])
     return made
+
+
+def add_adapters(made: Page, fleet: LiveFleet, only: slice) -> None:
+    """Add the adapters of running and of waiting requests, if any can be loaded."""
+    rooms = fleet.adapter_room[only]
+    rows = fleet.open_rows()
+    requests, codes = fleet.workload.requests[rows], fleet.workload.demands["adapter"][rows]
+    names, samples = fleet.labels.names.get("adapter", ()), []
+    for room in sorted(set(rooms) - {0}):
+        places = [i for i, each in zip(range(len(fleet.adapter_room))[only], rooms, strict=True) if each == room]
+        labels = {"max_lora": str(room)}
+        for key, status in (("waiting", records.WAITING), ("running", records.RUNNING)):
+            found = codes[(requests["status"] == status) & np.isin(requests["replica"], places) & (codes >= 0)]
+            labels[f"{key}_lora_adapters"] = ",".join(names[code] for code in np.unique(found).tolist())
+        samples.append((labels, time.time()))
+    if samples:
+        made.family("vllm:lora_requests_info", "gauge", "Adapters of running and waiting requests.", samples)
 
 
 def add_own(made: Page, service: Service, ignored: Counter) -> None:

@@ -1,6 +1,7 @@
 """A session: from the experiment to a server, and from its requests to files."""
 import asyncio
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -118,6 +119,18 @@ class Session:
         elif clock.speed != 1:
             yield (f"speed {clock.speed:g}: intervals of clients and controllers are not scaled: 1 s of theirs is "
                    f"{clock.speed:g} s here")
+
+    def rescue(self) -> Path | None:
+        """Write the record alone into a temporary folder; return its experiment file.
+
+        None: that is not possible either.
+        """
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f"{self.experiment.name}-served-"))
+            actions = self.fleet.actions
+            return write_session(actions.recorded(self.experiment), self.fleet.served(), folder, actions.taken)
+        except OSError:
+            return None
 
     def write(self, out: Path, overwrite: bool) -> dict:
         """Write the session into a folder; return the content of serve.json.

@@ -14,6 +14,7 @@ import zmq
 import zmq.asyncio
 
 from simulator.domain.serving import LOCAL, KvEvents
+from simulator.errors import InputErrors
 from simulator.live.kv_events import ENCODINGS, Event
 
 END = b"\xff" * 8               # sequence number behind the last message of a replay
@@ -116,7 +117,8 @@ def _bind(socket, endpoint: str, offset: int) -> str:
     try:
         socket.bind(f"tcp://{'*' if host in WILD else host}:{port and port + offset}")
     except zmq.ZMQError as error:
-        raise OSError(f"KV events cannot be published at {host}:{port and port + offset}: {error}") from None
+        raise InputErrors([f"serve.kv_events: KV events cannot be published at {host}:{port and port + offset}: "
+                           f"{error}"]) from None
     return socket.get(zmq.LAST_ENDPOINT).decode()
 
 

@@ -8,19 +8,10 @@ from simulator.domain.serving import Serve
 from simulator.domain.traits import OutputKnowledge
 from simulator.errors import InputErrors, KeyFault
 from simulator.live.fleet import LiveFleet
-from simulator.live.supported import (
-    ADMISSIONS,
-    AUTOSCALERS,
-    FILTERS,
-    LIVE_KEYS,
-    ONLY_RESULTS,
-    ORDERS,
-    ROUTERS,
-    SCHEDULERS,
-    SCORERS,
-)
+from simulator.live.supported import LIVE_KEYS, ONLY_RESULTS, why_not
 
 BY_DECLARED_NAME = ("slo_class", "model", "adapter")    # labels with names from [workload], numbered in that order
+COMING_LABELS = ("tenant", "session", "model")          # labels with names that come with the requests
 
 
 def check(experiment: Experiment) -> None:
@@ -71,8 +62,8 @@ def _faults(experiment: Experiment) -> Iterator[str]:
         if key not in ONLY_RESULTS | LIVE_KEYS:
             yield f"{key}: serve cannot do this yet; leave it out"
     scaling = experiment.autoscaling
-    if scaling is not None and scaling.policy not in AUTOSCALERS:
-        yield _one_of("autoscaling.policy", scaling.policy, AUTOSCALERS)
+    if scaling is not None:
+        yield from _policy_faults("autoscaling.policy", "autoscaler", scaling.policy)
     if not math.isinf(experiment.horizon_s):
         yield f"horizon_s: expected inf, found {experiment.horizon_s:g}: --duration ends a session"
     for key in ("images", "videos"):
@@ -92,11 +83,12 @@ def _faults(experiment: Experiment) -> Iterator[str]:
 
 def _front_faults(experiment: Experiment) -> Iterator[str]:
     cluster = experiment.cluster
-    if cluster.admission.policy not in ADMISSIONS:
-        yield _one_of("cluster.admission.policy", cluster.admission.policy, ADMISSIONS)
+    yield from _policy_faults("cluster.admission.policy", "admission", cluster.admission.policy)
     queue = cluster.gateway_queue
-    if queue is not None and queue.order not in ORDERS:
-        yield _one_of("cluster.gateway_queue.order", queue.order, ORDERS)
+    if queue is not None:
+        yield from _policy_faults("cluster.gateway_queue.order", "gateway order", queue.order)
+    if cluster.rescheduling is not None:
+        yield from _headroom_faults("cluster.rescheduling", cluster.rescheduling)
     yield from _router_faults("cluster.routing", cluster.routing)
     if cluster.disaggregation is not None:
         for leg in ("prefill", "decode"):
@@ -105,24 +97,36 @@ def _front_faults(experiment: Experiment) -> Iterator[str]:
 
 
 def _router_faults(key: str, routing) -> Iterator[str]:
-    if routing.policy not in ROUTERS:
-        yield _one_of(f"{key}.policy", routing.policy, ROUTERS)
-    elif (hashed := getattr(routing.parameters, "key", None)) in BY_DECLARED_NAME:
+    yield from _policy_faults(f"{key}.policy", "router", routing.policy)
+    if (hashed := getattr(routing.parameters, "key", None)) in BY_DECLARED_NAME:
         yield (f'{key}.key: expected "session", "tenant" or "prompt", found "{hashed}": its names are numbered '
                "otherwise in a run of the record")
-    for name, allowed, found in (("scorers", SCORERS, routing.scorers), ("filters", FILTERS, routing.filters)):
+    yield from _headroom_faults(key, routing)
+    for name, kind, found in (("scorers", "scorer", routing.scorers), ("filters", "filter", routing.filters)):
         for each in found:
-            if each.name not in allowed:
-                yield _one_of(f"{key}.{name}", each.name, allowed)
+            yield from _policy_faults(f"{key}.{name}", kind, each.name)
+            if (label := getattr(each.parameters, "label", None)) in COMING_LABELS:
+                yield (f'{key}.{name}: {each.name}: expected a label with names from the beginning, "slo_class" or '
+                       f'"adapter", found "{label}"')
+
+
+def _headroom_faults(key: str, table) -> Iterator[str]:
+    if getattr(table.parameters, "headroom", ()):
+        yield f"{key}.headroom: expected none: it reads the priorities of requests before they come"
 
 
 def _pool_faults(pool: Pool, prefix: str) -> Iterator[str]:
     engine, latency = pool.engine, pool.latency
-    if engine.scheduler not in SCHEDULERS:
-        yield _one_of(f"{prefix}engine.scheduler", engine.scheduler, SCHEDULERS)
+    yield from _policy_faults(f"{prefix}engine.scheduler", "scheduler", engine.scheduler)
     speculative = getattr(engine.parameters, "speculative", None)
     if speculative is not None and speculative.by_text:
         yield f"{prefix}engine.speculative.by_text: serve cannot do this yet; leave it out"
+    if getattr(engine.parameters, "task", "generate") != "generate":
+        yield f'{prefix}engine.task: expected "generate", found "{engine.parameters.task}": answers are texts'
+    grammars = getattr(engine.parameters, "structured_outputs", None)
+    if grammars is not None and (grammars.fraction > 0 or grammars.failing):
+        yield (f"{prefix}engine.structured_outputs: expected neither fraction nor failing: each request says which "
+               "form it demands, and its grammar has no name before")
     if latency.uncertainty:
         yield f"{prefix}latency.uncertainty: clients are served by one run; leave it out"
     if pool.serves is not None:
@@ -140,5 +144,6 @@ def _failure_faults(experiment: Experiment) -> Iterator[str]:
                    "cannot be taken back")
 
 
-def _one_of(key: str, found: str, allowed: tuple[str, ...]) -> str:
-    return f'{key}: serve takes {", ".join(allowed)}, found "{found}"'
+def _policy_faults(key: str, kind: str, name: str) -> Iterator[str]:
+    if why := why_not(kind, name):
+        yield f'{key}: serve cannot take "{name}": {why}'

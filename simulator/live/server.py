@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -16,9 +17,11 @@ from simulator.domain.serving import Serve
 from simulator.live import logprobs
 from simulator.live.answers import Answer, Answers
 from simulator.live.bodies import (
+    UNREAD,
     ChatBody,
     CompletionBody,
     DetokenizeBody,
+    NoRoute,
     Refused,
     TokenizeBody,
     chat_text,
@@ -30,7 +33,7 @@ from simulator.live.demands import demand_of
 from simulator.live.exchange import CHAT, DONE, PREFIXES, TEXT, Choice, Exchange, Head
 from simulator.live.faults import Breakage, Faults
 from simulator.live.fleet import Full
-from simulator.live.metrics import Tally, add_own, loads
+from simulator.live.metrics import Siblings, Tally, add_own, loads
 from simulator.live.naming import adapters_of, check_model, names_of
 from simulator.live.pages import PAGES
 from simulator.live.service import Service
@@ -42,6 +45,7 @@ from simulator.live.words import FIRST_ID, Words
 DEFAULT_MAX_TOKENS = 16         # of completions, as vLLM's
 GUARDED = ("/v1", "/generate", "/flush_cache", "/abort_request")       # paths that need the key
 STALL_S = 0.05                  # between two looks for the end of the session
+LONG_ANSWER = 1_000             # tokens
 MOST_FIELD_NAMES = 100          # counted apart; others count as one
 JSON = {"Content-Type": "application/json"}
 STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
@@ -100,7 +104,9 @@ class Server:
         try:
             answer = await self._answer(request, door)
         except Refused as refused:
-            answer = web.Response(status=refused.status, body=refused.body(), headers=JSON | refused.headers)
+            body = (refused.body_of_sglang(not request.path.startswith("/v1/"))
+                    if self.facts.serve.like == "sglang" else refused.body())
+            answer = web.Response(status=refused.status, body=body, headers=JSON | refused.headers)
         self.statuses[answer.status] += 1
         return answer
 
@@ -108,7 +114,7 @@ class Server:
         route = self._routes.get((request.method, request.path))
         if route is None:
             is_known = any(path == request.path for _, path in self._routes)
-            raise Refused(405 if is_known else 404, "Method Not Allowed" if is_known else "Not Found", "NotFoundError")
+            raise NoRoute(405, "Method Not Allowed") if is_known else NoRoute(404, "Not Found")
         if self.facts.key and request.path.startswith(GUARDED) and not self._has_key(request):
             return web.Response(status=401, body=b'{"error": "Unauthorized"}', headers=JSON)
         return await route(request, door)
@@ -128,7 +134,10 @@ class Server:
         if kinds == {int}:
             prompts = [prompts]
         found = [await self.prompt_of(each, body.add_special_tokens is not False) for each in prompts]
-        most = body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS
+        if body.max_tokens == 0 and not body.echo:
+            raise Refused(400, "max_tokens must be at least 1, got 0.", param="max_tokens")
+        most = 1 if body.is_echo_alone else (
+            body.max_tokens or self.facts.serve.default_max_tokens or DEFAULT_MAX_TOKENS)
         return await self.serve(request, door, TEXT, body, found, most)
 
     async def _chat(self, request: web.BaseRequest, door: int) -> web.StreamResponse:
@@ -165,6 +174,8 @@ class Server:
         return np.array(ids, np.int32)
 
     async def body_of(self, request: web.BaseRequest, kind: type) -> Any:
+        if request.content_type != "application/json":
+            raise Refused(400, "Unsupported Media Type: Only 'application/json' is allowed", UNREAD)
         try:
             data = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -184,6 +195,9 @@ class Server:
             raise Refused(503, "The server is shutting down.", "Service Unavailable")
         if self.service.fleet.is_stopped:
             raise Refused(500, "EngineCore encountered an issue.", "InternalServerError")
+        options = body.stream_options
+        if options is not None and options.include_usage is None:
+            options.include_usage = self.facts.serve.like == "vllm"
         self._count_in()
         breakage = self.faults.draw()
         caps = [self.answers.check(len(prompt.ids), body, most) for prompt in prompts]
@@ -193,13 +207,18 @@ class Server:
         exchange = self.exchanges[kind](head, body, self.words, [], self.facts.serve.stream_interval)
         first = self.service.fleet.count
         names = names_of(request.headers, body.model, body.session_id, body.user)
+        names["grammar"] = "" if demand is None else demand.grammar
         self.num_open[door] += 1
         self.open[id(exchange)] = exchange
         try:
             for prompt, cap in zip(prompts, caps, strict=True):
-                for _ in range(body.n or 1):
+                siblings = Siblings(body.n or 1)
+                for _ in range(siblings.count):
                     self._submit(exchange, prompt, self.answers.make(prompt, body, cap, demand), door, names)
+                    self.tally.join(exchange.choices[-1].row, siblings)
                     self._trace(exchange, request.headers)
+                    if len(exchange.choices[-1].answer.pieces) > LONG_ANSWER:
+                        await asyncio.sleep(0)          # others have their turn
             return await (self._stream if body.stream else self._whole)(request, exchange, first, breakage)
         finally:
             self.num_open[door] -= 1
@@ -222,7 +241,8 @@ class Server:
         most, ids, asked = exchange.body.prompt_logprobs, prompt.ids, answer.request._replace(door=door, labels=names)
         lead = 0
         if exchange.head.kind == TEXT and exchange.body.echo:
-            lead, answer = len(ids), answer.behind(self.words.read(ids.tolist()))
+            lead, text = len(ids), self.words.read(ids.tolist())
+            answer = answer.of(text) if exchange.body.is_echo_alone else answer.behind(text)
         choice = Choice(len(exchange.choices), answer, len(ids), None if most is None else logprobs.of_prompt(
             ids.tolist(), self.words, most), lead)
         try:
@@ -271,7 +291,14 @@ class Server:
         return answer
 
     async def _stream(self, request, exchange: Exchange, first: int, breakage: Breakage | None) -> web.StreamResponse:
-        response, is_over = web.StreamResponse(headers=STREAM), False
+        response = web.StreamResponse(headers=STREAM)
+        with suppress(ConnectionResetError):    # the client has left
+            await self._write(request, response, exchange, first, breakage)
+        return response
+
+    async def _write(self, request, response: web.StreamResponse, exchange: Exchange, first: int,
+                     breakage: Breakage | None) -> None:
+        is_over = False
         while not is_over:
             await exchange.has_news.wait()
             exchange.has_news.clear()
@@ -288,9 +315,9 @@ class Server:
                 self._note_lag(exchange)
                 await response.write(data + DONE if is_over and not (breakage and breakage.omits_end) else data)
             if breakage is not None and breakage.has_broken:
-                return await self._broken(request, response, breakage)
+                await self._break(request, response, breakage)
+                return
         await response.write_eof()
-        return response
 
     @staticmethod
     def _written(exchange: Exchange, failure: Refused | None, breakage: Breakage | None) -> bytes:
@@ -299,12 +326,11 @@ class Server:
             return b"data: %b\n\n" % failure.body()
         return b"".join(exchange.events()) if breakage is None else breakage.pass_on([*exchange.events()])
 
-    async def _broken(self, request, response: web.StreamResponse, breakage: Breakage) -> web.StreamResponse:
+    async def _break(self, request, response: web.StreamResponse, breakage: Breakage) -> None:
         if breakage.name == "stall":
             await self._stall()
         if not breakage.close(request.transport):
             await response.write_eof()
-        return response
 
     async def _stall(self) -> None:
         """Say nothing until the client leaves, or the session ends."""
@@ -392,7 +418,7 @@ async def listen(handler, host: str, port: int, limits, tls=None) -> tuple[web.S
 
     server = web.Server(handle, request_factory=make_request, handler_cancellation=True,
                         max_line_size=limits.header_bytes, max_field_size=limits.header_bytes,
-                        keepalive_timeout=limits.idle_s, access_log=None)
+                        keepalive_timeout=limits.idle_s, access_log=None, auto_decompress=False)
     runner = web.ServerRunner(server, handle_signals=False)
     await runner.setup()
     await web.TCPSite(runner, host, port, backlog=1024, ssl_context=tls).start()

@@ -6,6 +6,9 @@ from simulator.domain import records
 from simulator.live.clock import BEHIND_NS, Clock, Lag
 from simulator.live.fleet import LiveFleet, LiveRequest, Message
 
+TURN_NS = 5_000_000             # CPU time of a turn that is behind, so that others have theirs
+FIRST_SLICE_NS, MOST_SLICE_NS = 10**7, 10**12          # of simulated time in such a turn
+
 Listener = Callable[[Message, int], None]       # takes news, and the time of the wall at which they were due
 
 
@@ -24,6 +27,7 @@ class Service:
         self.engine_ns = 0                      # CPU time of the engine
         self.observer: Callable[[Message], None] | None = None      # called with all news
         self._listeners: dict[int, Listener] = {}
+        self._slice_ns = FIRST_SLICE_NS
 
     def submit(self, request: LiveRequest, listener: Listener) -> int:
         """Let a request arrive now; return its row. Raises fleet.Full."""
@@ -38,10 +42,20 @@ class Service:
             self.fleet.cancel(row, self._now_ns())
             self.wake()
 
-    def turn(self) -> int | None:
+    def step(self) -> int | None:
+        """Do due work for about `TURN_NS`; return as `turn` does."""
+        began_ns = time.thread_time_ns()
+        found = self.turn(self._slice_ns)
+        share = TURN_NS / max(time.thread_time_ns() - began_ns, 1)
+        self._slice_ns = min(max(round(self._slice_ns * min(share, 2.0)), 1), MOST_SLICE_NS)
+        return found
+
+    def turn(self, most_ns: int | None = None) -> int | None:
         """Do all that is due; return the time of the wall at which more is.
 
         None: nothing is until something comes in.
+
+        most_ns : simulated time that this may take from the next event on; None: any.
         """
         began_ns = time.thread_time_ns()
         if self.clock.is_fast:
@@ -50,6 +64,8 @@ class Service:
             if not self.clock.is_paused and (next_ns := self.fleet.next_ns()) is not None:
                 self.clock.jump(next_ns)
         now_ns = self._now_ns()
+        if most_ns is not None and (next_ns := self.fleet.next_ns()) is not None:
+            now_ns = min(now_ns, next_ns + most_ns)
         self.fleet.advance(now_ns)
         news = self.fleet.due(now_ns)
         self.engine_ns += time.thread_time_ns() - began_ns

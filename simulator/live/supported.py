@@ -1,4 +1,7 @@
-"""Features that a live session has: keys of the experiment file, and policies."""
+"""Features that a live session has: keys of the experiment file, and policies.
+
+A client that leaves has a deadline in the record, so that no policy may read deadlines.
+"""
 from simulator import registry
 
 # Keys of parts that only add to results: the run of the recorded session has them.
@@ -13,22 +16,29 @@ LIVE_KEYS = frozenset((
     "cluster.gateways", "failures", "restarts", "autoscaling", "cluster.cooldown",
     "cluster.breaker", "cluster.retry", "engine.data_parallel", "topology.data_parallel", "pools[].weight",
     "pools[].rpm", "pools[].tpm", "kv_tiers", "pools[].kv_tiers", "workload.adapters", "engine.lora",
-    "engine.speculative", "engine.kv_retention"))
-# Policies that know of a request no more than its client has given, and nothing before it comes. A client that leaves
-# has a deadline in the record: policies that read deadlines are left out.
-SCHEDULERS = ("blis", "faster_transformer", "orca", "sarathi", "sglang", "tensorrt_llm", "vllm", "vllm_v0", "vtc")
-AUTOSCALERS = ("apa", "hpa", "kpa", "queue", "schedule", "utilisation")
-ADMISSIONS = ("always", "probabilistic", "reject_all", "saturation_shed", "tenant_budgets", "tier_shed", "token_bucket",
-              "token_quota")
-ROUTERS = ("always_busiest", "bucket", "cache_aware", "consistent_hash", "dynamo", "kvaware", "least_busy_time",
-           "least_loaded", "least_latency", "least_throughput", "litellm_latency", "litellm_usage", "lmetric", "lor",
-           "manual", "power_of_two", "prefix_preble", "prefix_threshold", "prefixaware", "random", "round_robin",
-           "session", "vllm_dp", "vtc", "waiting_limit", "weighted", "weighted_random")
-SCORERS = ("active-requests", "kv-utilization", "load-aware", "load-balance", "lora-affinity", "no-hit-lru",
-           "precise-prefix-cache", "prefix-affinity", "queue-depth", "running-requests", "session-affinity",
-           "token-load", "vllm-dp")
-FILTERS = ("concurrency-detector", "prefix-affinity", "session-affinity", "utilization", "utilization-detector")
-ORDERS = ("fifo", "priority", "slo_deadline")       # of the gateway's queue
+    "engine.speculative", "engine.kv_retention", "engine.experts", "cluster.rescheduling", "cluster.routing.queue",
+    "cluster.routing.scorers[].name=burst-prefix", "cluster.disaggregation.prefill.scorers[].name=burst-prefix",
+    "cluster.disaggregation.decode.scorers[].name=burst-prefix"))
+# Policies of the registry that serve does not take, by kind -> name -> why.
+AHEAD = "reads requests before they come"
+LENGTHS = "needs predicted lengths of answers to requests that have not come yet"
+DEADLINES = "orders by deadlines, which no request of a client gives"
+WHY_NOT = {
+    "scheduler": {"edf": DEADLINES, "lightllm": LENGTHS, "sjf_aging": LENGTHS},
+    "router": {"prefix_hash": AHEAD},
+    "scorer": {"mm-cache-affinity": "looks for images, which serve does not read"},
+    "gateway order": {"edf": DEADLINES, "slack": AHEAD},
+}
+
+
+def why_not(kind: str, name: str) -> str:
+    """Return why serve does not take a policy; "": it does.
+
+    kind : of the registry, or "gateway order".
+    """
+    if kind in registry.KINDS and name not in registry.KINDS[kind].entries:
+        return "it is not one of the simulator's own"
+    return WHY_NOT.get(kind, {}).get(name, "")
 
 
 def acts_live(part: type) -> bool:

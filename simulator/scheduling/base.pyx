@@ -6,7 +6,7 @@ from simulator.core.index_list cimport new_list
 from simulator.core.memory cimport resize, resize_lines
 from simulator.core.row_list cimport add_row
 from simulator.domain.batch cimport BatchShape, Chunk
-from simulator.domain.request cimport DROPPED, PENDING, REJECTED, WAITING
+from simulator.domain.request cimport COMPLETED, DROPPED, PENDING, REJECTED, WAITING
 from simulator.domain.iteration cimport NO_TOKEN, Preempted, insert_entry
 from simulator.kv.tier cimport LOAD_CAME, LOAD_FATAL, LOAD_LOST, LoadEnd
 
@@ -681,7 +681,8 @@ cdef class Scheduler:
         sequence.late_ns = 0
 
     cdef int release_parked(self, int32_t slot) except -1 nogil:
-        self.kv.release(slot, False)
+        cdef bint returns = self.transfers is None and self._requests[self._sequences[slot].row].status < COMPLETED
+        self.kv.release(slot, returns)          # a request that moves may be back, and find its blocks
         return self._give_back_parked(slot)
 
     cdef int _give_back_parked(self, int32_t slot) noexcept nogil:

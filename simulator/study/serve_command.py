@@ -85,7 +85,13 @@ def run(options: argparse.Namespace) -> int:
 
     session.serve(_settings(options, serve.limits, session.num_replicas)._replace(tls=tls), announce)
     began_s = time.monotonic()
-    report = session.write(out, options.overwrite)
+    try:
+        report = session.write(out, options.overwrite)
+    except (OSError, InputErrors):
+        if (kept := session.rescue()) is not None:
+            print(f"the record of the session is kept: `python -m simulator run {kept}` gives its results",
+                  file=sys.stderr)
+        raise
     if not options.quiet:
         print(f"{report['requests']} requests, session and results in {out} ({time.monotonic() - began_s:.1f} s)")
     for line in session.warnings(report):

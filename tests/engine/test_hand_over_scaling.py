@@ -4,6 +4,7 @@ An iteration takes 10, whatever is in it; a token of KV moves in 1.
 """
 import pytest
 
+import simulator
 from simulator.domain import records
 from simulator.domain.autoscaling import Autoscaling, Delay
 from simulator.scaling.base import Autoscaler
@@ -98,3 +99,31 @@ def test_new_replicas_take_their_part():
 
     assert sorted(set(outcome.transfers["prefill_replica"].tolist())) == [0, 1]
     assert len(set(outcome.requests["replica"].tolist())) == 2
+
+
+BEGINS_ANEW = """
+engine = {max_model_len = 200, num_gpu_blocks = 60, block_size = 4}
+latency = {backend = "linear", base_us = 10000.0}
+pools = [{name = "p", role = "prefill", replicas = 2}, {name = "d", role = "decode"}]
+kv_transfer = {kv_bytes_per_token = 1e6, bandwidth_gb_per_s = 1.0}
+workload = {type = "trace", path = "t.csv", time_origin = "trace"}
+topology = {}
+[autoscaling]
+policy = "schedule"
+max_replicas = 2
+changes = [{at_s = 0.02, remove = 1}, {at_s = 0.2, pool = "p", replicas = 2}]
+"""
+
+
+def test_a_prefill_replica_that_begins_anew_without_a_delay_finds_no_blocks_of_before(tmp_path):
+    # b's 40 tokens are computed on the second replica up to 10, and read while it drains; it is back at 200.
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,prompt\n"
+                                    "0,40,3,a:40\n0,40,3,b:40\n0.3,40,3,c:40\n0.31,40,3,b:40\n")
+    (tmp_path / "a.toml").write_text(BEGINS_ANEW)
+
+    result = simulator.run(tmp_path / "a.toml")
+
+    prefills = result.legs[result.legs["role"] == 1]
+    assert prefills["replica"].tolist() == [0, 1, 0, 1]
+    assert prefills["cached_tokens"].tolist() == [0, 0, 0, 0]
+    assert [row["time_ns"] / MS for row in result.lifecycle if row["replica"] == 1 and row["cause"] > 0][2] == 200

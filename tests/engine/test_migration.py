@@ -206,6 +206,19 @@ def test_what_moved_is_cached_at_its_destination_and_stays_cached_at_its_source(
     assert served.requests["cached_tokens"].tolist() == [0, 0, 64, 64]
 
 
+@pytest.mark.parametrize("identity", [None, True])
+def test_a_request_that_comes_back_finds_the_blocks_that_it_left(identity):
+    # It leaves replica 0 at 110 ms with 110 tokens in KV, 6 full blocks, is computed anew at replica 1, and is back at
+    # 200 ms with 100 + 20 tokens: the 6 blocks are still there.
+    served = serve(one_request(), [(105, 0, 1), (195, 0, 0)], plan=moving(mode="recompute"), replicas=2,
+                   enable_prefix_caching=True, tracks_identity=identity)
+    prompts = served.iterations[served.iterations["prefill_tokens"] > 0]
+    assert list(zip(prompts["replica"].tolist(), prompts["prefill_tokens"].tolist(), strict=True)) == [
+        (0, 100), (0, 120 - 6 * 16), (1, 111)]
+    assert served.token_ms[0] == list(range(10, 501, 10))
+    assert_all_free(served)
+
+
 def test_a_replica_that_is_emptied_sends_its_requests_away_one_after_the_other():
     # Round robin: 0 and 2 at replica 0. Request 0 leaves at 10 ms, 100 tokens in 7 blocks, and is there at 17 ms.
     # Then request 2 leaves at 20 ms, with 7 blocks too, and is there at 27 ms, when replica 1 ends an iteration.

@@ -1,5 +1,6 @@
 """KV events: their bytes, and the cache that a subscriber builds of them."""
 import asyncio
+import socket
 
 import msgspec
 import pytest
@@ -184,3 +185,14 @@ def test_other_machines_get_no_events_unless_told(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["serve", "served.toml", "--kv-events", "tcp://*:5557"]) == 2
     assert 'endpoint: expected an address of this machine, found "tcp://*:5557"' in capsys.readouterr().err
+
+
+def test_an_endpoint_that_is_taken(tmp_path, capsys):
+    pytest.importorskip("zmq")
+    pytest.importorskip("aiohttp")
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert cli.main(["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), "--port", "0",
+                         "--kv-events", f"tcp://127.0.0.1:{port}"]) == 2
+    assert f"serve.kv_events: KV events cannot be published at 127.0.0.1:{port}: " in capsys.readouterr().err

@@ -24,6 +24,7 @@ WAYS = {
 ROLES = ['pools=[{name="p",replicas=1,role="prefill"},{name="d",replicas=1,role="decode"}]',
          "kv_transfer={kv_bytes_per_token=10000,bandwidth_gb_per_s=1.0}"]
 STOPS = 'failures=[{kind="stop",mtbf_s=0.3,mttr_s=0.1}]'
+COPIES = "bandwidth_gb_per_s=1.0,kv_bytes_per_token=10000"
 TIER = "cpu_gib=0.01,kv_bytes_per_token=10000,d2h_gb_per_s=1.0,h2d_gb_per_s=1.0"
 # Overrides of a feature -> a column of the run in which it shows, or a status.
 FEATURES = {
@@ -52,6 +53,20 @@ FEATURES = {
     "tenants": (["engine.scheduler=vtc", 'cluster.routing={policy="consistent_hash",key="tenant"}'], None),
     "adapters": (["engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,h2d_gb_per_s=25.0}",
                   'workload.adapters={names=["l1","l2","l3"]}'], None),
+    "grammars": (["engine.structured_outputs={compile_ms=30.0,cpus=2}", "engine.num_gpu_blocks=200"], None),
+    "failing_grammars": (["engine.structured_outputs={failing_fraction=0.9,compile_ms=5.0}"], records.FAILED),
+    "grammars_of_sglang": (["engine.scheduler=sglang", "engine.num_gpu_blocks=200", "engine.block_size=1",
+                            "engine.structured_outputs={compile_ms=30.0,failing_fraction=0.3}"], None),
+    **{f"migration_{mode}": ([f'cluster.rescheduling={{policy="rebalance",mode="{mode}",interval_s=0.02,{COPIES}}}'],
+                             "migrations") for mode in ("live", "blocking", "recompute")},
+    "llumnix": (['cluster.rescheduling={policy="llumnix",interval_s=0.02,policies=["neutral_load"],'
+                 'neutral_load_threshold=0.1,load_balance_threshold=0.01,req_select_rule="NUM_REQ",'
+                 'req_select_value=1.0,status_push_interval_s=0.0,status_poll_interval_s=0.0,'
+                 f"{COPIES}}}", "cluster.routing.policy=round_robin"], "migrations"),
+    "migration_and_stops": ([f"cluster.rescheduling={{interval_s=0.01,least_difference=0.02,{COPIES}}}", STOPS,
+                             "cluster.cooldown={}"], "migrations"),
+    "router_queue": (['cluster.routing={policy="dynamo",queue={threshold=0.1}}'], None),
+    "bursts": (['cluster.routing={policy="weighted",scorers=[{name="burst-prefix",weight=1.0,window_s=0.02}]}'], None),
 }
 SCHEDULE = ('autoscaling={policy="schedule",max_replicas=4,provisioning_delay={mean_s=0.02},'
             'loading_delay={mean_s=0.01,law="exponential"},actuation_delay={mean_s=0.005}}')
@@ -63,6 +78,7 @@ ACTED = {
 }
 NAMES = {"tenant": ["", "a", "b", "c"], "session": ["x", "y", ""], "slo_class": ["bronze", "gold", "unknown"],
          "adapter": ["l3", "l1", ""]}
+GRAMMARS = {"grammar": ["", "json-1", "regex-2", "choice-3"]}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,11 +95,11 @@ def test_a_run_of_the_record_gives_the_rows_that_were_served(tmp_path, way, seed
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_are_repeated(tmp_path, feature):
     overrides, shows_in = FEATURES[feature]
-    _, session, result = _replayed(tmp_path, overrides, 1, NAMES)
+    _, session, result = _replayed(tmp_path, overrides, 1, NAMES | GRAMMARS if "grammars" in feature else NAMES)
     served = session.fleet.served()
     for column in ("tenant", "session"):        # numbered as they come, as in the run: some policies hash the numbers
         assert (served.demands[column] == result.requests[column]).all()
-    for column in ("slo_class", "adapter"):
+    for column in ("slo_class", "adapter", "grammar"):
         assert ((served.demands[column] >= 0) == (result.requests[column] >= 0)).all()
     if isinstance(shows_in, str):
         assert (result.requests[shows_in] > 0).any()

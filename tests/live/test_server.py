@@ -1,19 +1,28 @@
 """The server on a port of this machine, and a client of it; time is fast, so that nothing waits."""
 import asyncio
+import errno
+import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from simulator import cli
+from simulator.domain import records
 from simulator.domain.serving import ServeLimits
+from simulator.errors import OutputError
+from simulator.live import opening
 from simulator.live.settings import LOOPBACK
 from support.live_sessions import EXPERIMENT
 from support.live_site import CHAT, COMPLETIONS, HELLO, TALK, Site, events_of, post
 
 aiohttp = pytest.importorskip("aiohttp")
+JSON = {"Content-Type": "application/json"}
 
 
 def test_a_completion(tmp_path):
@@ -133,15 +142,15 @@ def test_a_stop_text_ends_the_answer(tmp_path):
     (COMPLETIONS, {"prompt": "word " * 300}, 400, "BadRequestError", "input_tokens"),
     (COMPLETIONS, {"min_tokens": 7}, 400, "BadRequestError", "min_tokens"),
     (COMPLETIONS, {"max_tokens": 0}, 400, "BadRequestError", "max_tokens"),
-    (COMPLETIONS, {"n": "two"}, 400, "BadRequestError", "n"),
+    (COMPLETIONS, {"n": "two"}, 400, "Bad Request", "n"),
+    (COMPLETIONS, {"stream_options": {"include_usage": True}}, 400, "Bad Request", "stream_options"),
     (COMPLETIONS, {"temperature": -1}, 400, "BadRequestError", "temperature"),
-    (COMPLETIONS, {"cache_salt": ""}, 400, "BadRequestError", "cache_salt"),
+    (COMPLETIONS, {"cache_salt": ""}, 400, "Bad Request", "cache_salt"),
     (COMPLETIONS, {"use_beam_search": True}, 501, "NotImplementedError", "use_beam_search"),
     (COMPLETIONS, {"suffix": "a"}, 501, "NotImplementedError", "suffix"),
     (CHAT, {"messages": []}, 400, "BadRequestError", "messages"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "BadRequestError", "messages"),
-    (CHAT, {"response_format": {"type": "json_schema"}}, 400, "BadRequestError", "response_format"),
-    ("/v1/other", {}, 404, "NotFoundError", None)])
+    (CHAT, {"response_format": {"type": "json_schema"}}, 400, "Bad Request", "response_format")])
 def test_refusals(tmp_path, path, change, status, kind, param):
     found, answer = Site(tmp_path).ask(path, (HELLO if path == COMPLETIONS else TALK) | change)
     assert found == status
@@ -158,7 +167,7 @@ def test_bodies_that_are_no_requests(tmp_path):
     async def scenario(client, admin):
         found = []
         for data in (b"", b"{", b"[]", b"\xff\xfe", b'{"prompt": ' + b"[" * 100_000, b"x" * 2000):
-            async with client.post(COMPLETIONS, data=data) as answer:
+            async with client.post(COMPLETIONS, data=data, headers=JSON) as answer:
                 found.append(answer.status)
         return found, (await post(client, COMPLETIONS, HELLO))[0]
 
@@ -167,9 +176,45 @@ def test_bodies_that_are_no_requests(tmp_path):
     assert after == 200
 
     async def too_long(client, admin):
-        async with client.post(COMPLETIONS, data=b"x" * 2000) as answer:
+        async with client.post(COMPLETIONS, data=b"x" * 2000, headers=JSON) as answer:
             return answer.status
     assert Site(tmp_path).talk(too_long, ServeLimits(body_bytes=1000)) == 413
+
+
+def test_bodies_that_are_not_read_as_json(tmp_path):
+    async def scenario(client, admin):
+        found = []
+        for headers in ({"Content-Type": "text/plain"}, JSON | {"Content-Encoding": "gzip"},
+                        JSON | {"Content-Encoding": "br"}):
+            async with client.post(COMPLETIONS, data=gzip.compress(b"{}"), headers=headers) as answer:
+                found.append((answer.status, (await answer.json())["error"]["type"]))
+        for path in ("/v1/other", "/version"):
+            async with client.post(path, json={}) as answer:
+                found.append((answer.status, await answer.json()))
+        return found
+
+    assert Site(tmp_path).talk(scenario) == [
+        *[(400, "Bad Request")] * 3, (404, {"detail": "Not Found"}), (405, {"detail": "Method Not Allowed"})]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_alone_is_echoed(tmp_path, stream):
+    asked = HELLO | {"prompt": "one two three", "echo": True, "max_tokens": 0, "logprobs": 1}
+    if stream:
+        async def scenario(client, admin):
+            async with client.post(COMPLETIONS, json=asked | {"stream": True, "stream_options": {}}) as answer:
+                return await answer.text()
+
+        lines = Site(tmp_path).talk(scenario).splitlines()
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        [choice], usage = chunks[0]["choices"], chunks[-1]["usage"]
+    else:
+        answer = Site(tmp_path).ask(COMPLETIONS, asked)[1]
+        [choice], usage = answer["choices"], answer["usage"]
+    assert (choice["text"], choice["finish_reason"]) == ("one two three", "length")
+    assert choice["logprobs"]["tokens"] == ["one", " two", " three"]
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.1, -0.1]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (3, 1)
 
 
 def test_a_full_session_and_a_key(tmp_path):
@@ -215,6 +260,32 @@ def test_the_other_routes(tmp_path):
         assert line in lines
 
 
+def test_metrics_of_siblings_steps_and_adapters(tmp_path):
+    # Two answers of 6 tokens to a prompt of 7: 14 tokens of prompts and 12 generated ones, in shared steps.
+    async def scenario(client, admin):
+        await post(client, COMPLETIONS, HELLO | {"n": 2, "model": "l1"})
+        await post(client, COMPLETIONS, HELLO | {"max_tokens": 1})
+        long = asyncio.create_task(post(client, COMPLETIONS, HELLO | {"max_tokens": 60, "model": "l2"}))
+        while not site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+        async with client.get("/metrics") as answer:
+            page = await answer.text()
+        await long
+        return page.splitlines()
+
+    site = Site(tmp_path, speed=0.5, overrides=[
+        "topology.replicas=1", 'workload.adapters={names=["l1","l2"]}',
+        "engine.lora={max_loras=1,rank=16,adapter_mb=50.0,disk_gb_per_s=2.0,h2d_gb_per_s=25.0}"])
+    lines = site.talk(scenario)
+    values = {line.rpartition(" ")[0].partition("{")[0]: float(line.split()[-1]) for line in lines if line[0] != "#"}
+    assert (values["vllm:request_params_n_sum"], values["vllm:request_params_n_count"]) == (3, 2)
+    assert values["vllm:request_max_num_generation_tokens_sum"] == 6 + 1
+    assert values["vllm:iteration_tokens_total_sum"] == 2 * 7 + 2 * 6 + 7 + 1
+    [info] = [line for line in lines if line.startswith("vllm:lora_requests_info{")]
+    assert 'max_lora="1"' in info
+    assert ('running_lora_adapters="l2"' in info) != ('waiting_lora_adapters="l2"' in info)
+
+
 def test_a_client_that_hangs_up(tmp_path):
     async def scenario(client, admin):
         async with client.post(COMPLETIONS, json=HELLO | {"max_tokens": 200, "stream": True}) as answer:
@@ -229,6 +300,26 @@ def test_a_client_that_hangs_up(tmp_path):
     report = site.session.write(tmp_path / "out", False)
     assert report["differing_rows"] == []
     assert json.loads((tmp_path / "out/results/summary.json").read_text())["requests"]["timed_out"] == 1
+
+
+def test_a_client_that_is_gone_when_its_stream_is_written(tmp_path, caplog, monkeypatch):
+    async def gone(*_):
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def scenario(client, admin):
+        with pytest.raises(aiohttp.ClientError):
+            async with client.post(COMPLETIONS, json=HELLO | {"max_tokens": 200, "stream": True}) as answer:
+                await answer.read()
+        while site.session.fleet.num_open:
+            await asyncio.sleep(0.001)
+
+    site = Site(tmp_path, speed=0.5)
+    with monkeypatch.context() as context:
+        context.setattr(aiohttp.web.StreamResponse, "write", gone)
+        context.setattr(aiohttp.web.StreamResponse, "write_eof", gone)
+        site.talk(scenario)
+    assert site.session.fleet.served().requests["status"].tolist() == [records.TIMED_OUT]
+    assert "Traceback" not in caplog.text
 
 
 def test_a_port_for_each_replica(tmp_path):
@@ -407,3 +498,31 @@ def test_the_command_ends_with_a_signal_and_writes_the_session(tmp_path):
     assert (report["requests"], report["differing_rows"], report["statuses"]) == (1, [], {"200": 1})
     assert (out / "session/arrivals.csv").read_text().startswith("request_id,arrived_at,")
     assert (out / "results/results.h5").exists()
+
+
+def test_a_port_that_is_taken(tmp_path, capsys):
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        for option in ("--port", "--admin-port"):
+            command = ["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), "--port", "0", option,
+                       str(port)]
+            assert cli.main(command) == 2
+            assert f"port {port} at 127.0.0.1: cannot listen there: Address already in use" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_record_is_kept_where_the_session_cannot_be_written(tmp_path, capsys, monkeypatch):
+    def full(out, *_):
+        raise OutputError(out, OSError(errno.ENOSPC, "?"))
+
+    (tmp_path / "served.toml").write_text(EXPERIMENT)
+    (tmp_path / "kept").mkdir()
+    monkeypatch.setattr(opening, "staged", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "kept"))
+    assert cli.main(["serve", str(tmp_path / "served.toml"), "--out", str(tmp_path / "out"), "--port", "0",
+                     "--duration", "0.01"]) == 1
+    [record] = (tmp_path / "kept").glob("served-served-*/experiment.toml")
+    errors = capsys.readouterr().err
+    assert f"`python -m simulator run {record}`" in errors
+    assert "out: cannot be written: No space left on device" in errors

@@ -1,7 +1,10 @@
 """The fleet on a clock that is set by hand."""
+from itertools import pairwise
+
 import pytest
 
 from simulator.domain import records
+from simulator.live import service as service_module
 from simulator.live.clock import FAST, Clock
 from simulator.live.fleet import Full, LiveRequest
 from simulator.live.service import Service
@@ -136,3 +139,23 @@ def test_a_session_has_room_for_so_many_requests(tmp_path):
         service.submit(LiveRequest(10, 5, 5), Client())
     with pytest.raises(Full):
         service.submit(LiveRequest(10, 5, 5), Client())
+
+
+def test_a_step_that_is_behind_does_little_at_a_time(tmp_path, monkeypatch):
+    # 20 tokens of 8 ms are due at once. No step may take any time: each does what one more instant brings, at last.
+    monkeypatch.setattr(service_module, "TURN_NS", 0)
+    monkeypatch.setattr(service_module, "FIRST_SLICE_NS", 1)
+    _, fleet = fleet_of(tmp_path, EXAMPLE)
+    wall, client = Wall(), Client()
+    service = Service(fleet, Clock(1, wall))
+    service.submit(LiveRequest(30, 20, 20), client)
+    wall.now_ns = 10_000 * MS
+
+    found = []
+    while (next_ns := service.step()) is not None:
+        assert next_ns < wall.now_ns
+        found.append(len(client.news))
+
+    assert [tokens for tokens, *_ in client.news] == [1] * 20 + [0]
+    assert len(found) >= 20
+    assert max(after - before for before, after in pairwise(found)) == 1

@@ -3,7 +3,7 @@ import asyncio
 import json
 from itertools import pairwise
 
-from support.live_site import COMPLETIONS, Site, post
+from support.live_site import COMPLETIONS, HELLO, Site, post
 
 ASKED = {"text": "one two three", "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}}
 SGLANG = ["engine.scheduler=sglang", "engine.num_gpu_blocks=200", "engine.block_size=1",
@@ -132,3 +132,19 @@ def test_requests_are_aborted_by_their_id(tmp_path):
     assert waits["text"] == "" and waits["output_ids"] == []
     assert last["choices"][0]["finish_reason"] == "abort"
     assert site.session.write(tmp_path / "out", False)["differing_rows"] == []
+
+
+def test_errors_are_those_of_sglang(tmp_path):
+    async def scenario(client, admin):
+        found = []
+        for path, body in (("/generate", {"text": "a", "sampling_params": {"n": 0}}),
+                           (COMPLETIONS, HELLO | {"temperature": -1}), ("/v1/other", {})):
+            async with client.post(path, json=body) as answer:
+                found.append((answer.status, await answer.json()))
+        return found
+
+    own, open_ais, absent = Site(tmp_path, overrides=[*SGLANG, "topology.replicas=1"]).talk(scenario)
+    assert own == (400, {"error": {"message": "Expected `int` >= 1 - at `$.sampling_params.n`"}})
+    assert open_ais == (400, {"object": "error", "message": "Expected `float` >= 0.0 - at `$.temperature`",
+                              "type": "BadRequestError", "param": "temperature", "code": 400})
+    assert absent == (404, {"detail": "Not Found"})

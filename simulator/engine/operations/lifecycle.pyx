@@ -166,7 +166,7 @@ cdef class Lifecycle:
         """Move a replica, all its ranks, to a stage that the autoscaler, or another cause, decided on."""
         cdef Place rank
         self.num_draining += (stage == DRAINING) - (place.stage == DRAINING)
-        if stage == UP and place.is_starting:   # blocks that others read when it went were cached since
+        if stage == UP and (place.is_starting or place.stage == OFF):   # blocks that others read were cached since
             for rank in place.ranks:
                 rank.replica.rank.forget()
                 self._fleet.touched(rank.index)
