@@ -280,6 +280,18 @@ def test_a_region_works_in_vain_until_it_learns_that_a_client_gave_up(run, fast)
     assert any("works on a request until it learns" in text for text in results.summary["diagnosis"])
 
 
+@every_way
+@pytest.mark.parametrize(("replicas", "completed"), [([1, 1], 3), ([1, 2], 2)])
+def test_more_replicas_elsewhere_can_forward_a_request_that_the_way_makes_late(run, fast, replicas, completed):
+    # The third finds a full at 40. With one replica b is full, too: it stays, and has its token at 43. With two it is
+    # forwarded: its client gives up at 75, and the way there and back takes until 90.
+    results = run([(0, 50, "a,9"), (0, 90, "b,9"), (0.04, 1, "a,0.035")], columns="tenant,deadline_s",
+                  engine__fast_forward=fast, topology__replicas=sum(replicas), cluster__regions__replicas=replicas)
+
+    assert (results.requests["status"] == records.COMPLETED).sum() == completed
+    assert any("clients of 1 forwarded requests" in text for text in results.summary["diagnosis"]) == (completed == 2)
+
+
 def test_times_of_tokens_are_those_at_the_client(run):
     # Those of the second come back at 53, 54, 55 and so on, until its client gives up at 60; the third gives up before.
     results = run([(0, 99, "a,9,5"), (0.001, 60, "a,0.059,5"), (0.002, 60, "a,0.04,5")], output__token_times=True,

@@ -17,7 +17,7 @@ from simulator.domain import records
 from simulator.domain.columns import Column
 from simulator.domain.regions import Regions
 from simulator.errors import InputErrors, KeyFault, did_you_mean
-from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of
+from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of, notes_of_hopeless
 
 KEY = "cluster.regions"
 REGIONS = Feature("regions", KEY)
@@ -118,6 +118,7 @@ class RegionsPart(Part):
         if (run.workload.demands["deadline_ns"] >= 0).any():
             notes.append(f"[{KEY}] a region works on a request until it learns that the client gave up: output_tokens "
                          "counts that, token_times does not; a client sends again once the region has learnt it")
+            notes += notes_of_hopeless(run, self._latency_ns)
         return {"regions": found, "diagnosis": [*notes_of(found), *notes]}
 
     @property
