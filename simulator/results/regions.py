@@ -50,13 +50,13 @@ def notes_of(found: dict[str, dict]) -> list[str]:
 
 
 def notes_of_hopeless(run: Run, latency_ns: np.ndarray) -> list[str]:
-    """Return a note on requests that were forwarded though the way alone takes longer than their clients wait."""
+    """Return a note on forwarded requests that could not be answered in time."""
     requests, homes, regions = run.workload.requests, run.columns["home_region"], run.columns["region"]
     sent_ns = run.columns.get("client_sent_ns", requests["arrival_ns"])
     way_ns = latency_ns[homes, regions] + latency_ns[regions, homes]
     is_hopeless = (homes != regions) & (requests["status"] == records.TIMED_OUT) & (
         way_ns >= run.workload.demands["deadline_ns"] - sent_ns)
     count = int(is_hopeless.sum())
-    return [f"[cluster.regions] the choice of a region heeds no deadlines: clients of {count:,} forwarded requests gave "
-            "up within the time of the way there and back; more replicas in another region can forward more of "
+    return [f"[cluster.regions] the choice of a region heeds no deadlines: clients of {count:,} forwarded requests "
+            "gave up within the time of the way there and back; more replicas in another region can attract more of "
             "such requests, and complete fewer"] if count else []

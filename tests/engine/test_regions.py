@@ -436,8 +436,8 @@ RECOMPUTE = {"mode": "recompute", "interval_s": 0.0105, "least_difference": 0.00
 
 @every_way
 def test_requests_move_within_their_region(run, fast):
-    # Replica 2 of b has both prompts by 3, replica 3 is idle from 2 on, those of a all the time. The last of replica 2 is
-    # chosen at 10.5 and goes at 11, with nine tokens; 109 take 1 + 1.09, with the tenth; 50 more are to come.
+    # Replica 2 of b has both prompts by 3, replica 3 is idle from 2 on, those of a all the time. The last of replica 2
+    # is chosen at 10.5 and goes at 11, with nine tokens; 109 take 1 + 1.09, with the tenth; 50 more are to come.
     results = run([(0, 60, "b"), (0, 1, "b"), (0, 60, "b")], engine__fast_forward=fast, topology__replicas=4,
                   cluster__regions__replicas=[2, 2], cluster__regions__spill_at=9, cluster__rescheduling=RECOMPUTE)
 

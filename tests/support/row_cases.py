@@ -207,8 +207,7 @@ CASES = (
     {"cluster.gateways": {"decision_us": 50.0},
      "cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}},
     *(RANKS | {"cluster.gateways": {"count": 2}, f"cluster.{key}": {}} for key in ("cooldown", "breaker")),
-    *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
-        ENCODES, {"cluster.programs": {}})),
+    {"cluster.programs": {}, "cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}},
     *(each | {"cluster.regions": {"names": ["a"], "pools": [[pool["name"] for pool in ROLES]], "latency_ms": [[0.0]]}}
       for each in (ADAPTIVE, NIXL | {"cluster.gateway_queue": {}})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (

@@ -38,8 +38,6 @@ class RegionsPart(Part):
         Conflict(REGIONS, used.ADAPTIVE, "one scheduler would choose both replicas among those of all regions"),
         Conflict(REGIONS, Feature("programs of agents", "cluster.programs"),
                  "one policy places programs on the replicas of all regions"),
-        Conflict(REGIONS, Feature("encode pools", "embeddings", phrase='pools of role "encode"'),
-                 "an encoder would be chosen among those of all regions"),
     )
 
     @classmethod
@@ -55,6 +53,7 @@ class RegionsPart(Part):
         left_out = [name for name in names if name not in placed]
         if table.pools and left_out:
             yield (*path, "pools"), f'expected each pool in a region, "{left_out[0]}" is in none'
+        yield from (((*path, "pools"), message) for message in _without_encoders(table, pools))
         if table.replicas and pools:
             yield (*path, "replicas"), "with [[pools]] give pools, the pools of each region"
         elif table.replicas and sum(table.replicas) != topology.replicas:
@@ -128,6 +127,16 @@ class RegionsPart(Part):
     @property
     def _latency_ns(self) -> np.ndarray:
         return np.rint(np.array(self._table.latency_ms, np.float64) * 1e6).astype(np.int64)
+
+
+def _without_encoders(table: Regions, pools) -> Iterator[str]:
+    """Yield a message for each region with a pool, and without encoders of its requests."""
+    for name, names in zip(table.names, table.pools, strict=False):
+        here = [pool for pool in pools if pool.name in names]
+        encoded, encoding = ({pool.serves for pool in each if pool.role == "encode"} for each in (pools, here))
+        for pool in here:
+            if pool.serves in encoded - encoding and pool.role != "encode":
+                yield f'region "{name}" has pool "{pool.name}" and none of role "encode" that serves the same requests'
 
 
 def _clients(fleet, gateways, gateways_of, clients):

@@ -50,8 +50,8 @@ cdef class FarClients(Operation):
 
     fleet, gateways : of the cluster.
     forwarding : RegionForwarding of the cluster.
-    gateway_of : int32 (1 + labels of models,), index of the gateway of requests without a label, then of each label; -1:
-        no pool serves it.
+    gateway_of : int32 (1 + labels of models,), index of the gateway of requests without a label, then of each label;
+        -1: no pool serves it.
     clients : operation of clients that send failed requests again; None: they do not.
     """
 
