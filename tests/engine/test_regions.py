@@ -187,6 +187,9 @@ CLIENTS = {"workload__client_retry": {"timeout_s": 0.12, "backoff_s": 0.004}, "c
 @pytest.mark.parametrize("settings", [
     {}, CLIENTS, CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}},
     CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5},
+    {"cluster__gateways": {"count": 2}}, CLIENTS | {"cluster__gateway_queue": None, "cluster__gateways": {
+        "count": 2, "decision_us": 300.0, "assignment": "random"}},
+    {"cluster__routing": {"policy": "dynamo", "queue": {"threshold_tokens": 50}}, "cluster__gateways": {"count": 2}},
     APART, APART | {"cluster__routing": COUNTING},
     APART | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5}])
 def test_steps_and_threads_change_nothing(run, settings):
