@@ -147,7 +147,8 @@ class Autoscaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "time between two decisions; the first is made after one interval; default: 15, 2 for kpa, 10 for apa"
     ))] = None
     min_replicas: Annotated[int, Meta(ge=0, le=2**20, description=(
-        "replicas of each pool, at least; without any replica only a gateway queue can request the first"))] = 1
+        "replicas of each pool, at least; without any replica a gateway queue keeps requests and can request the "
+        "first, and without such a queue requests are refused"))] = 1
     max_replicas: Annotated[Count | None, Meta(description=(
         "replicas of each pool, at most, unless the pool sets its own limit; default: its replicas at time 0"))] = None
     stabilization: Annotated[Literal["unbroken", "extreme"] | None, Meta(description=(

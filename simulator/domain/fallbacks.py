@@ -13,7 +13,8 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Pools that take over from a pool that failed, [[cluster.fallbacks]].
 
     The gateway sends such a request on at once, as a new one: admission, router and caches decide anew, and tokens of
-    the attempt before are void. Its client waits on: its deadline stays.
+    the attempt before are void. Its client waits on: its deadline stays. With `[cluster.regions]` the home of a request
+    sends it on once it has learnt of the failure, and chooses a region anew.
     Source: LiteLLM 1.110.2, fallbacks and context_window_fallbacks of its router.
     """
 

@@ -38,7 +38,7 @@ class GatewaysParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """
 
     count: Annotated[int, Meta(ge=1, le=1024, extra={"unit": "instances"}, description=(
-        "instances of the gateway of each model, which do not share their state"))] = 1
+        "instances of the gateway of each model, in each of `[cluster.regions]`, which do not share their state"))] = 1
     assignment: Annotated[Literal["round_robin", "random", "session"], Meta(description=(
         "instance of a request: round_robin: in turn; random: any; session: by a hash of the session, of a request "
         "without session by a hash of the request"))] = "round_robin"

@@ -15,11 +15,13 @@ class Regions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Regions with latency between them, [cluster.regions].
 
     A request comes to the gateway of its home region. The gateway keeps it, or forwards it once to the gateway of
-    another region, which it reaches latency_ms later; the queue there, if gateways have one, and the router are for the
-    replicas of that region alone. Its tokens, or its refusal, take latency_ms on the way back. A region learns
-    latency_ms later that a client gives up. The load of a region is its requests, on their way to the gateway left out,
-    over its routable replicas. A gateway knows the requests of its own region at once, those of another region
-    latency_ms later, and besides them it counts requests that it forwarded there in the last 2 x latency_ms. The
+    another region, which it reaches latency_ms later; queues, workers, windows, encoders and the router there are for
+    the replicas of that region alone, and so is a rescheduler. With `[cluster.gateways]` each region has count
+    instances; all know the requests of their region. A request that a pool failed to serve is sent to its fallback by
+    its home, once the home has learnt of that. Its tokens, or its refusal, take latency_ms on the way back. A region
+    learns latency_ms later that a client gives up. The load of a region is its requests, on their way to the gateway
+    left out, over its routable replicas. A gateway knows the requests of its own region at once, those of another
+    region latency_ms later, and besides them it counts requests that it forwarded there in the last 2 x latency_ms. The
     admission policy of the home decides. With data-parallel ranks each rank counts as a replica in loads. With pools
     for prefill and decode both replicas of a request are in one region, and those of all roles count in its load; a
     region without a routable one for prompts, or for outputs, is passed over.

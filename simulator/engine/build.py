@@ -178,8 +178,7 @@ def _operations(fleet: Fleet, gateways: list[Gateway], plan: ClusterPlan) -> lis
     clients = plan.resends and plan.resends(fleet, gateways, plan, numbers)
     if plan.far_clients is not None:
         of_codes = [numbers.get(code, -1) for code in range(-1, len(fleet.workload.labels.get("model", ())))]
-        gateways_of = np.array(of_codes, np.int32)[fleet.workload.demands["model"] + 1]
-        clients = plan.far_clients(fleet, gateways, gateways_of, clients)
+        clients = plan.far_clients(fleet, gateways, np.array(of_codes, np.int32), clients)
     if clients is not None:
         fleet.operations.append(clients)
     return fleet.operations

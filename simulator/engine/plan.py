@@ -156,9 +156,9 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     moves_requests : an operation moves requests between replicas.
     resends : called with (Fleet, list of Gateway, ClusterPlan, engine.build.gateway_of), returns the Operation of
         clients that send failed requests again, which takes back the end of a request; None: an end is final.
-    far_clients : called with (Fleet, list of Gateway, index of the gateway of each request, the operation of `resends`
-        or None), returns the Operation of clients that learn of ends late; it has `attach`, which gets the source of
-        requests; None: clients learn of an end at once.
+    far_clients : called with (Fleet, list of Gateway, index of the gateway for each code of a model label from -1 on,
+        the operation of `resends` or None), returns the Operation of clients that learn of ends late; it has `attach`,
+        which gets the source of requests; None: clients learn of an end at once.
     split : how requests are split into a prefill and a decode leg; None: each replica serves whole requests.
     parts : features of the experiment, assembly.parts.base.Part; the engine passes them on to the Run.
     models_with_embeddings : models with items that are encoded before requests are routed, by an operation; items of

@@ -47,3 +47,16 @@ def notes_of(found: dict[str, dict]) -> list[str]:
     return [f"[cluster.regions] {each['away']:,} of the {each['requests']:,} requests from {name} are served away from "
             f"home ({each['away'] / each['requests']:.1%}); their way takes {each['network_ms']:,.1f} ms in the mean "
             "of all requests from there" for name, each in found.items() if each["away"]]
+
+
+def notes_of_hopeless(run: Run, latency_ns: np.ndarray) -> list[str]:
+    """Return a note on forwarded requests that could not be answered in time."""
+    requests, homes, regions = run.workload.requests, run.columns["home_region"], run.columns["region"]
+    sent_ns = run.columns.get("client_sent_ns", requests["arrival_ns"])
+    way_ns = latency_ns[homes, regions] + latency_ns[regions, homes]
+    is_hopeless = (homes != regions) & (requests["status"] == records.TIMED_OUT) & (
+        way_ns >= run.workload.demands["deadline_ns"] - sent_ns)
+    count = int(is_hopeless.sum())
+    return [f"[cluster.regions] the choice of a region heeds no deadlines: clients of {count:,} forwarded requests "
+            "gave up within the time of the way there and back; more replicas in another region can attract more of "
+            "such requests, and complete fewer"] if count else []

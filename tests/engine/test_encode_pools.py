@@ -336,3 +336,30 @@ def test_runs_of_iterations_at_once_change_nothing(load, cluster, tmp_path):
     assert sorted(once.iterations.tolist()) == sorted(each.iterations.tolist())
     assert once.summary["requests"]["completed"] == 60
     assert once.encode_jobs["hit"].sum() > 0
+
+
+ENCODERS = [{"name": f"e{region}", "role": "encode", "engine": {"encoder": {"us_per_embedding": 100}}}
+            for region in "ab"]
+IN_REGIONS = {"pools": [*ENCODERS, {"name": "pa"}, {"name": "pb"}], "cluster.regions": {
+    "names": ["a", "b"], "pools": [["ea", "pa"], ["eb", "pb"]], "latency_ms": [[0, 20], [30, 0]], "column": "tenant",
+    "spill_at": 1}}
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+def test_items_are_encoded_in_the_region_that_serves_their_request(tmp_path, fast):
+    # The third comes at 2, is encoded until 12, is there at 14; steps to 24 and 34. The second finds one request at
+    # home, is at b at 21, encoded until 31, there at 33; steps to 44 and 54, which its client sees 30 later.
+    prompts = [(0, "t:50"), (1, "t:50/x.img:100"), (2, "t:50/y.img:100")]
+    result = run(tmp_path, prompts, IN_REGIONS | {"engine.fast_forward": fast}, extra=[("tenant", "aab")])
+
+    assert result.encode_jobs["replica"].tolist() == [1, 1]
+    assert ms(result.encode_jobs["start_ns"]) == [21, 2]
+    assert ms(result.requests["enqueued_ns"]) == [0, 33, 14]
+    assert ms(result.requests["first_token_ns"]) == [10, 74, 24]
+    assert ms(result.requests["completed_ns"]) == [20, 84, 34]
+
+
+def test_a_region_encodes_its_items_itself(tmp_path):
+    table = IN_REGIONS["cluster.regions"] | {"pools": [["ea", "eb", "pa"], ["pb"]]}
+    with pytest.raises(simulator.InputErrors, match='region "b" has pool "pb" and none of role "encode"'):
+        run(tmp_path, [(0, "t:50")], IN_REGIONS | {"cluster.regions": table}, extra=[("tenant", "a")])

@@ -191,6 +191,15 @@ def test_clients_give_up_in_line(run):
     assert column(results, "gateway_decision_ns") == [4 * MS, 0, 4 * MS, 4 * MS]
 
 
+def test_a_wait_in_line_ends_when_no_token_could_reach_the_client_in_time(run):
+    # A decision of 10 ms. The second has to leave its replica by 5, as a token is 3 ms on its way and it is due at 8.
+    results = run([(0, 10, 1, ""), (0, 10, 1, 0.008)], ",deadline_s", cluster__gateways={"decision_us": 10_000},
+                  latency__host={"output_token_us": 3000.0, "output_token_accumulates": False})
+
+    assert results.requests["status"].tolist() == [records.COMPLETED, records.TIMED_OUT]
+    assert column(results, "gateway_wait_ns") == [0, 5 * MS]
+
+
 @pytest.mark.parametrize("fast", [True, False])
 def test_clients_that_gave_up_in_line_join_its_end(run, fast):
     # Decisions take 10 ms, prompts 1.1. The third is decided from 20 to 30; its client gives up at 25, sends it again

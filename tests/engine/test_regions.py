@@ -187,6 +187,9 @@ CLIENTS = {"workload__client_retry": {"timeout_s": 0.12, "backoff_s": 0.004}, "c
 @pytest.mark.parametrize("settings", [
     {}, CLIENTS, CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}},
     CLIENTS | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5},
+    {"cluster__gateways": {"count": 2}}, CLIENTS | {"cluster__gateway_queue": None, "cluster__gateways": {
+        "count": 2, "decision_us": 300.0, "assignment": "random"}},
+    {"cluster__routing": {"policy": "dynamo", "queue": {"threshold_tokens": 50}}, "cluster__gateways": {"count": 2}},
     APART, APART | {"cluster__routing": COUNTING},
     APART | {"workload__load": {"mode": "concurrency", "concurrency": 12}, "horizon_s": 0.5}])
 def test_steps_and_threads_change_nothing(run, settings):
@@ -280,6 +283,18 @@ def test_a_region_works_in_vain_until_it_learns_that_a_client_gave_up(run, fast)
     assert any("works on a request until it learns" in text for text in results.summary["diagnosis"])
 
 
+@every_way
+@pytest.mark.parametrize(("replicas", "completed"), [([1, 1], 3), ([1, 2], 2)])
+def test_more_replicas_elsewhere_can_forward_a_request_that_the_way_makes_late(run, fast, replicas, completed):
+    # The third finds a full at 40. With one replica b is full, too: it stays, and has its token at 43. With two it is
+    # forwarded: its client gives up at 75, and the way there and back takes until 90.
+    results = run([(0, 50, "a,9"), (0, 90, "b,9"), (0.04, 1, "a,0.035")], columns="tenant,deadline_s",
+                  engine__fast_forward=fast, topology__replicas=sum(replicas), cluster__regions__replicas=replicas)
+
+    assert (results.requests["status"] == records.COMPLETED).sum() == completed
+    assert any("clients of 1 forwarded requests" in text for text in results.summary["diagnosis"]) == (completed == 2)
+
+
 def test_times_of_tokens_are_those_at_the_client(run):
     # Those of the second come back at 53, 54, 55 and so on, until its client gives up at 60; the third gives up before.
     results = run([(0, 99, "a,9,5"), (0.001, 60, "a,0.059,5"), (0.002, 60, "a,0.04,5")], output__token_times=True,
@@ -352,3 +367,134 @@ def test_a_client_learns_late_that_the_queue_of_a_region_refused_it(run, fast):
     assert regions(results)[1] == [0, 0, 1, 0]
     assert results.requests["client_sent_ns"].tolist() == [0, 16 * MS, MS, 67 * MS]
     assert results.requests["completed_ns"].tolist() == [51 * MS, -1, 32 * MS, (67 + 4) * MS]
+
+
+# ---- with the rest of a cluster
+
+def column(results, name):
+    return results.columns("requests", [name])[name].tolist()
+
+
+@every_way
+@pytest.mark.parametrize("by", ["round_robin", "session"])
+def test_each_region_has_instances_of_a_gateway_that_do_not_see_what_others_sent(run, fast, by):
+    # a has two replicas and instances 0 and 1, each of which sends its first request to replica 0; b has 2 and 3. The
+    # sixth finds two requests for each replica at home, comes to the other instance of b at 21, and has its first token
+    # 2 + 30 later. A session keeps its place among the instances of each region.
+    rows = [(0, 50, f"a,{session}") for session in "stst"] + [(0, 50, "b,s"), (0.001, 1, "a,t")]
+    results = run(rows, columns="tenant,session_id", engine__fast_forward=fast, topology__replicas=3,
+                  cluster__regions__replicas=[2, 1], cluster__regions__spill_at=2,
+                  cluster__gateways={"count": 2, "assignment": by})
+
+    instances = np.array(column(results, "gateway"))
+    assert instances.tolist() == [0, 1, 0, 1, 2, 3] or (by == "session" and instances.tolist() == [1, 0, 1, 0, 3, 2])
+    assert regions(results)[1] == [0, 0, 0, 0, 1, 1]
+    assert results.requests["replica"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert results.requests["first_token_ns"][5] == 53 * MS
+    found = results.summary["gateways"]
+    assert (found["count"], found["fewest"], found["most"]) == (4, 1, 2)
+
+
+@every_way
+def test_workers_of_a_region_decide_about_the_requests_that_reach_it(run, fast):
+    # A decision takes 20 ms. The second reaches b at 21, is sent at 41, has a token at 43, its client at 73. The third
+    # knows of the first by 30, stays at b, and waits there from 35 to 41.
+    results = run([(0, 50, "a"), (0.001, 50, "a"), (0.035, 50, "b")], engine__fast_forward=fast,
+                  cluster__gateways={"decision_us": 20_000})
+
+    assert regions(results)[1] == [0, 1, 1]
+    assert column(results, "gateway") == [0, 1, 1]
+    assert column(results, "gateway_wait_ns") == [0, 0, 6 * MS]
+    assert column(results, "gateway_decision_ns") == [20 * MS] * 3
+    assert results.requests["first_token_ns"].tolist() == [22 * MS, 73 * MS, 63 * MS]
+
+
+@every_way
+def test_the_wait_for_a_worker_ends_when_its_region_learns_that_a_client_gave_up(run, fast):
+    # The worker of b decides until 60. The third comes there at 21; its client gives up at 26, which b learns at 46.
+    results = run([(0, 50, "a,9"), (0, 50, "b,9"), (0.001, 50, "a,0.025")], columns="tenant,deadline_s",
+                  engine__fast_forward=fast, cluster__gateways={"decision_us": 60_000})
+
+    assert results.requests["status"].tolist() == [records.COMPLETED, records.COMPLETED, records.TIMED_OUT]
+    assert column(results, "gateway_wait_ns") == [0, 0, 25 * MS]
+
+
+@every_way
+def test_each_region_has_a_queue_in_front_of_its_router(run, fast):
+    # A prompt at a replica keeps all others of its region waiting. The second waits at a until 2; that of b does not.
+    # The fourth finds two at a, is at b at 21.5, and runs from 22 to 24; the fifth waits for that at b. 1 ms back. A
+    # request that may go when a prompt ends finds the next iteration, of 1, begun.
+    results = run([(0, 50, "a"), (0.001, 50, "a"), (0.001, 50, "b"), (0.0015, 50, "a"), (0.0235, 1, "b")],
+                  engine__fast_forward=fast, cluster__regions__spill_at=2, cluster__routing={
+                      "policy": "dynamo", "queue": {"threshold_tokens": 0}},
+                  cluster__regions__latency_ms=[[0, 20], [1, 0]])
+
+    assert regions(results)[1] == [0, 0, 1, 1, 1]
+    assert column(results, "enqueued_ns") == [0, 2 * MS, MS, 21.5 * MS, 24 * MS]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, 5 * MS, 3 * MS, 25 * MS, 27 * MS]
+
+
+RECOMPUTE = {"mode": "recompute", "interval_s": 0.0105, "least_difference": 0.001}
+
+
+@every_way
+def test_requests_move_within_their_region(run, fast):
+    # Replica 2 of b has both prompts by 3, replica 3 is idle from 2 on, those of a all the time. The last of replica 2
+    # is chosen at 10.5 and goes at 11, with nine tokens; 109 take 1 + 1.09, with the tenth; 50 more are to come.
+    results = run([(0, 60, "b"), (0, 1, "b"), (0, 60, "b")], engine__fast_forward=fast, topology__replicas=4,
+                  cluster__regions__replicas=[2, 2], cluster__regions__spill_at=9, cluster__rescheduling=RECOMPUTE)
+
+    assert regions(results)[1] == [1, 1, 1]
+    assert results.requests["replica"].tolist() == [2, 3, 3]
+    assert results.summary["migrations"] == 1
+    assert results.requests["completed_ns"].tolist() == [62 * MS, 2 * MS, 63.09 * MS]
+
+
+@pytest.mark.parametrize("own", [
+    {"policy": "rebalance", "least_difference": 0.001},
+    {"policy": "llumnix", "policies": ["neutral_load", "neutral_failover"], "neutral_load_threshold": 0.001,
+     "load_balance_threshold": 0.0001, "req_select_rule": "NUM_REQ", "req_select_order": "LCR",
+     "req_select_value": 1}], ids=["rebalance", "llumnix"])
+def test_no_request_leaves_its_region_by_a_move(run, own):
+    draw = np.random.default_rng(4)
+    rows = [(f"{0.002 * i:.3f}", draw.integers(1, 90), draw.choice(["a", "b"])) for i in range(150)]
+    found = [run(rows, engine__fast_forward=fast, topology__replicas=5, cluster__regions__replicas=[2, 3],
+                 cluster__regions__spill_at=5, cluster__routing__policy="random", cluster__gateways={"count": 2},
+                 failures=[{"kind": "stop", "which": 1, "at_s": 0.1, "duration_s": 0.05}],
+                 cluster__rescheduling={"mode": "recompute", "interval_s": 0.005} | own) for fast in (True, False)]
+
+    assert found[0].requests.tobytes() == found[1].requests.tobytes()
+    assert found[0].summary["migrations"] > 5
+    served, legs = np.array(regions(found[0])[1]), found[0].legs
+    assert ((legs["replica"] >= 2) == (served[legs["request"]] == 1)).all()
+
+
+MODELS = [{"name": name, "serves": serves, "replicas": 1} for name, serves in (("a1", "x"), ("b1", "x"), ("2", "y"))]
+
+
+@every_way
+@pytest.mark.parametrize(("of_y", "region", "ms"), [("a", 0, 72), ("b", 1, 122)])
+def test_the_home_sends_a_request_that_another_region_lost_to_the_next_pool(run, fast, of_y, region, ms):
+    # Lost at b at 40, which the home learns at 70. The next pool is there, or at b, 20 away and 30 back.
+    pools = [["a1", *["2"] * (of_y == "a")], ["b1", *["2"] * (of_y == "b")]]
+    table = {"names": ["a", "b"], "pools": pools, "column": "tenant", "latency_ms": [[0, 20], [30, 0]], "spill_at": 1}
+    results = run([(0, 90, "a,x"), (0.001, 60, "a,x")], columns="tenant,model", engine__fast_forward=fast,
+                  pools=MODELS, cluster__regions=table, cluster__fallbacks=[{"of": "x", "to": ["y"]}], failures=[
+                      {"kind": "stop", "pool": "b1", "at_s": 0.04, "duration_s": 9.0, "on_failure": "lost"}])
+
+    assert column(results, "fallbacks") == [0, 1]
+    assert regions(results)[1] == [0, region]
+    assert results.requests["replica"].tolist() == [0, 2]
+    assert results.requests["first_token_ns"].tolist() == [2 * MS, ms * MS]
+    assert results.requests["completed_ns"].tolist() == [91 * MS, (ms + 59) * MS]
+    assert [results.summary["regions"]["a"][key] for key in ("requests", "served", "away")] == [2, 2 - region, region]
+
+
+@every_way
+def test_each_region_has_windows_of_its_own(run, fast):
+    # That of a begins with its first request and ends at 100; that of b at 130.
+    results = run([(0, 1, "a"), (0.03, 1, "b"), (0.1, 1, "a"), (0.11, 1, "b")], engine__fast_forward=fast,
+                  cluster__regions__spill_at=9, cluster__routing={"policy": "weighted", "scorers": [
+                      {"name": "burst-prefix", "weight": 1.0, "window_s": 0.1}]})
+
+    assert results.requests["dispatched_ns"].tolist() == [100 * MS, 130 * MS, 100 * MS, 130 * MS]

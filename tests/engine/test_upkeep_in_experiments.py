@@ -169,6 +169,25 @@ def test_the_clock_runs_until_the_last_iteration_ends(tmp_path):
     assert result.summary["clock_s"] > result.summary["duration_s"]
 
 
+@pytest.mark.parametrize(("keys", "completed"), [
+    ({"min_replicas": 0}, 2), ({"min_replicas": 0, "zero": {"cooldown_s": 1.0}}, 3), ({"min_replicas": 1}, 4)])
+def test_requests_that_come_to_no_replica_are_refused_unless_a_queue_keeps_them(tmp_path, keys, completed):
+    # The only replica is removed after the first two. The third brings it back with `zero` alone.
+    (tmp_path / "requests.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,50,5\n0.1,50,5\n"
+                                           "60,50,5\n90,50,5\n")
+    settings = {"workload": {"type": "trace", "path": str(tmp_path / "requests.csv")}, "autoscaling": {
+        "policy": "queue", "target_waiting": 1.0, "interval_s": 1.0} | keys}
+    result = simulator.run(write(tmp_path, ""), settings)
+    kept = simulator.run(write(tmp_path, ""), settings | {"cluster.gateway_queue": {"tick_s": 0.01, "saturation": {
+        "detector": "concurrency", "max_concurrency": 8}}})
+
+    assert (result.requests["status"] == records.COMPLETED).sum() == completed
+    assert (kept.requests["status"] == records.COMPLETED).all()
+    for each, refused in ((result, 4 - completed), (kept, 0)):
+        text = f"came while no replica served were refused, {refused} in all"
+        assert any(text in note for note in each.summary["diagnosis"]) == (refused > 0)
+
+
 @pytest.mark.parametrize("upstream_compat", [False, True])
 def test_a_replica_without_its_link_is_not_busy(tmp_path, upstream_compat):
     # BLIS counts an iteration when it begins, all others when it ends: the pause of 5 s counts for neither.

@@ -163,7 +163,20 @@ def _regions(rng: Random) -> Layer:
         "names": ["a", "b"], "replicas": rng.choice([[1, 2], [2, 1], [3, 0]]), "latency_ms": latency_ms,
         "spill_at": rng.choice([0.5, 1.0, 3.0])}}
     return layer | rng.choice([{}, {"workload.client_retry": {
-        "timeout_s": rng.choice([0.02, 0.1]), "backoff_s": rng.choice([0.0, 0.03]), "attempts": rng.randint(0, 3)}}])
+        "timeout_s": rng.choice([0.02, 0.1]), "backoff_s": rng.choice([0.0, 0.03]), "attempts": rng.randint(0, 3)}}
+    ]) | rng.choice([{}, {}, _moves(rng), {"cluster.gateways": {"count": rng.randint(1, 3), **rng.choice([
+        {}, {"decision_us": 3000.0}])}}, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold_tokens": 50}}}])
+
+
+def _fallback_regions(rng: Random) -> Layer:
+    pools = [{"name": f"{model}{region}", "serves": model, "replicas": rng.randint(1, 2)}
+             for model in ("m0", "m1") for region in "ab"]
+    placed = rng.choice([[["m0a", "m1a"], ["m0b", "m1b"]], [["m0a"], ["m0b", "m1a", "m1b"]]])
+    table = {key: each for key, each in _regions(rng)["cluster.regions"].items() if key != "replicas"}
+    return {"pools": pools, "cluster.regions": table | {"pools": placed},
+            "cluster.fallbacks": [{"of": "m0", "to": ["m1"]}]} | rng.choice([
+                {}, _failures(rng), {"cluster.admission": {"policy": "token_bucket", "capacity_tokens": 200,
+                                                           "refill_tokens_per_s": 500.0}}])
 
 
 def _split_regions(rng: Random) -> Layer:
@@ -220,7 +233,8 @@ def _drawn(rng: Random) -> Layer:
 
 WORKLOADS = (_sessions, _loop, _drawn)
 BY_HAND = (
-    _failures, _failures, _roles, _split_regions, _scaling, _moves, _regions, _grammars, _grammars, _speculation,
+    _failures, _failures, _roles, _split_regions, _fallback_regions, _scaling, _moves, _regions, _grammars, _grammars,
+    _speculation,
     lambda rng: {"engine.lora": {"max_loras": rng.randint(1, 3)} | rng.choice([{}, {"step_factor": 1.3},
                                                                               {"per_adapter_us": 300.0}]),
                  "workload.adapters": {"names": ["a", "b", "c"], "none_share": rng.choice([0.0, 0.5])}},

@@ -122,7 +122,7 @@ CASES = (
         {"workload.client_retry": {"timeout_s": 5.0}}) for key, sent in SENT_ON.items()),
     {f"cluster.{key}": sent for key, sent in SENT_ON.items()},
     *(each | {"cluster.routing": WINDOWS} for each in (
-        NIXL, ENCODES, RANKS, {"cluster.programs.policy": "none"}, {"cluster.gateways": {"count": 2}},
+        NIXL, ENCODES, RANKS, {"cluster.programs.policy": "none"}, {"cluster.gateways": {"decision_us": 50.0}},
         {"workload.client_retry": {"timeout_s": 5.0}})),
     *(NIXL | {f"cluster.disaggregation.{leg}": WINDOWS} for leg in ("prefill", "decode")),
     NIXL | {"cluster.disaggregation.prefill": {"policy": "dynamo", "output_blocks": True}},
@@ -205,12 +205,11 @@ CASES = (
             {"cluster.traffic_split": {"pools": ["a", "b"], "weights": [1.0, 1.0]}},
             {"cluster.pool_selection": {"table": [["a"]]}})),
     *(each | {"cluster.gateways": gateways} for gateways in ({"count": 2}, {"decision_us": 50.0}) for each in (
-        NIXL, {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.programs": {}})),
+        NIXL, {"cluster.programs": {}})),
+    {"cluster.gateways": {"decision_us": 50.0},
+     "cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}},
     *(RANKS | {"cluster.gateways": {"count": 2}, f"cluster.{key}": {}} for key in ("cooldown", "breaker")),
-    *(each | {"cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}} for each in (
-        ENCODES, {"cluster.gateways": {"count": 2}}, {"cluster.programs": {}}, {"cluster.rescheduling": {}},
-        {"cluster.routing": {"policy": "dynamo", "queue": {"threshold": 1.0}}}, {"cluster.routing": WINDOWS},
-        *({f"cluster.{key}": sent} for key, sent in SENT_ON.items()))),
+    {"cluster.programs": {}, "cluster.regions": {"names": ["a"], "replicas": [1], "latency_ms": [[0.0]]}},
     *(each | {"cluster.regions": {"names": ["a"], "pools": [[pool["name"] for pool in ROLES]], "latency_ms": [[0.0]]}}
       for each in (ADAPTIVE, NIXL | {"cluster.gateway_queue": {}})),
     *(each | {"cluster.gateways": {"count": 2}} for each in (

@@ -2,6 +2,7 @@
 from msgspec.structs import replace
 
 from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.gateways import BUSY
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature, table_at
 
@@ -26,9 +27,8 @@ class Bursts(Part):
         *(Conflict(_windows(table), has.ROLES, WHOLE) for table in (
             "cluster.routing", "cluster.disaggregation.prefill", "cluster.disaggregation.decode")),
         Conflict(WINDOWS, has.RANKS, WHOLE),
-        *(Conflict(WINDOWS, Feature(title, key), ONE_STAGE) for title, key in (
-            ("instances and workers of gateways", "cluster.gateways"), ("regions", "cluster.regions"),
-            ("programs of agents", "cluster.programs"), ("encode pools", "embeddings"))),
+        *(Conflict(WINDOWS, other, ONE_STAGE) for other in (
+            BUSY, Feature("programs of agents", "cluster.programs"), Feature("encode pools", "embeddings"))),
         Conflict(WINDOWS, Feature("client retries", "workload.client_retry"),
                  "an attempt may still wait for its window when the next one is sent"),
     )

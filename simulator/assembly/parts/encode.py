@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simulator import registry
 from simulator.assembly.parts.base import Fault, Part, Rows
+from simulator.assembly.parts.gateways import routers_of
 from simulator.assembly.site import Site
 from simulator.config.experiment import Section
 from simulator.config.layers import Path
@@ -104,10 +105,16 @@ class Encode(Part):
         moved, chosen = self.experiment.embeddings, self.experiment.cluster.encode
         router = registry.load("router", chosen.policy if chosen else "round_robin")
         self.settings = EncodePlan(
-            pools=tuple(_encode_pool_of(pool, moved.bytes_per_embedding) for pool in self.experiment.encode_pools()),
+            pools=tuple(
+                replace(_encode_pool_of(pool, moved.bytes_per_embedding), region=self._region_of(pool))
+                for pool in self.experiment.encode_pools()),
             router=router, router_parameters=chosen.parameters if chosen else registry.parameters_of(router)(),
             bytes_per_s=moved.bandwidth_gb_per_s * 1e9, latency_ns=round(moved.latency_us * 1e3))
         self.notes = tuple(dict.fromkeys(note for pool in self.settings.pools for note in pool.notes))
+
+    def _region_of(self, pool) -> int:
+        regions = self.experiment.cluster.regions
+        return 0 if regions is None else next(i for i, names in enumerate(regions.pools) if pool.name in names)
 
     def plan(self, plan, sink):
         """See Part; requests wait at the gateway for the embeddings of their items."""
@@ -117,7 +124,9 @@ class Encode(Part):
     def operations(self, sink) -> tuple:
         from simulator.engine.encoders.build import encoders_before
 
-        return (partial(encoders_before, self.settings),)
+        in_regions = self.experiment.cluster.regions is not None
+        return (partial(encoders_before, self.settings, assignment_of=(
+            lambda gateway: routers_of(gateway.router).assignment) if in_regions else None),)
 
     def events(self, run, window) -> Iterable[str]:
         return encode_events(run, window)

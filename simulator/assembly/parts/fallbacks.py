@@ -42,8 +42,6 @@ class Fallbacks(Part):
         *without_resends(OWN), *without_resends(SELECTED),
         *(Conflict(feature, CLIENTS, "requests that both their gateway and their client send again are not built")
           for feature in (OWN, SELECTED)),
-        *(Conflict(feature, Feature("regions", "cluster.regions"), "the way to another pool would take no time")
-          for feature in (OWN, SELECTED)),
         Conflict(OWN, SELECTED, "each of the two names the next pool"))
 
     @classmethod

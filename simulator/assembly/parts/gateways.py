@@ -20,8 +20,6 @@ SEVERAL = Feature("several gateways", f"{KEY}.count", 1)
 BUSY = Feature("gateways with decisions that take time", KEY, value=lambda place: (
     (table := place.cluster.gateways) and table.takes_time and table))
 BY_DEPARTURES = Feature("a gateway queue that departures pass on", "cluster.gateway_queue.dispatch", "ticks")
-ROUTER_QUEUE = Feature("a queue in front of the router", "cluster.routing.queue")
-ONE_LIMIT = "each instance would need a queue and limits of its own"
 ONE_STAGE = "a gateway holds requests back for one of the two"
 
 
@@ -40,20 +38,20 @@ class Gateways(Part):
     keys = {KEY: Annotated[GatewaysParameters | None, Meta(description=(
         "instances of the gateway, and the time of their decisions; absent: one, and decisions take no time"))]}
     columns = {
-        "gateway": Column("", "[cluster.gateways] instance that decided about the request; -1: it did not come to one"),
+        "gateway": Column("", "[cluster.gateways] instance that decided about the request, numbered on from region to "
+                          "region; -1: it did not come to one"),
         "gateway_wait_ns": Column("ns", "time for which it waited for a worker of its gateway"),
         "gateway_decision_ns": Column("ns", "time for which a worker of its gateway decided about it")}
     summary_keys = SUMMARY_KEYS
     conflicts = (
         Conflict(SEVERAL, has.ROLES, "the routers of both legs share one account"),
         Conflict(SEVERAL, BY_DEPARTURES, "an instance without requests in flight would wait for ever"),
-        Conflict(SEVERAL, ROUTER_QUEUE, ONE_LIMIT),
         Conflict(SEVERAL, Feature("programs of agents", "cluster.programs"),
                  "one policy holds the turns of all programs back"),
         Conflict(_guards("cooldowns", "cooldown"), has.RANKS, SECOND_ROUTER),
         Conflict(_guards("circuit breakers", "breaker"), has.RANKS, SECOND_ROUTER),
         Conflict(BUSY, has.ROLES, "a request with two legs needs two decisions"),
-        Conflict(BUSY, ROUTER_QUEUE, ONE_STAGE),
+        Conflict(BUSY, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
         Conflict(BUSY, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
         Conflict(BUSY, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
         Conflict(BUSY, Feature("times of routing decisions", "cluster.routing.latency_s", 0.0),
@@ -69,20 +67,9 @@ class Gateways(Part):
     def plan(self, plan, sink):
         """See Part; where decisions take time, requests wait at the gateway."""
         plan, table = super().plan(plan, sink), self._table
-        if table.count > 1:
-            plan = replace(plan, front=self._multiplied(plan.front))
+        if table.count > 1 and self.experiment.cluster.regions is None:         # else these have instances each
+            plan = replace(plan, front=multiplied(plan.front, table.count, table.assignment))
         return replace(plan, keeps_journeys=plan.keeps_journeys or table.takes_time)
-
-    def _multiplied(self, front):
-        """Return the settings of a gateway with a router, and an admission policy, for each instance."""
-        from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
-        from simulator.routing.instances.router import Instanced, Instances
-
-        front = replace(front, router=Instances, router_parameters=Instanced(
-            self._table.count, self._table.assignment, front.router, front.router_parameters))
-        return front if front.admission is None else replace(
-            front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
-                front.admission, front.admission_parameters))
 
     def operations(self, sink) -> tuple:
         if not self._table.takes_time:
@@ -116,6 +103,23 @@ class Gateways(Part):
     @property
     def _table(self) -> GatewaysParameters:
         return self.experiment.cluster.gateways
+
+
+def multiplied(front, count: int, way: str, num_groups: int = 1):
+    """Return the settings of a gateway with `count` instances.
+
+    Each has a router and an admission policy of its own.
+
+    way, num_groups : as `routing.instances.base.Assignment` takes them.
+    """
+    from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
+    from simulator.routing.instances.router import Instanced, Instances
+
+    front = replace(front, router=Instances, router_parameters=Instanced(
+        count, way, front.router, front.router_parameters, groups=num_groups))
+    return front if front.admission is None else replace(
+        front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
+            front.admission, front.admission_parameters))
 
 
 def routers_of(router):

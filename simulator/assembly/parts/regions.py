@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Fault, Part
-from simulator.assembly.parts.gateways import routers_of
+from simulator.assembly.parts.gateways import multiplied, routers_of
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature
 from simulator.core.random_streams import RandomStreams
@@ -17,14 +17,12 @@ from simulator.domain import records
 from simulator.domain.columns import Column
 from simulator.domain.regions import Regions
 from simulator.errors import InputErrors, KeyFault, did_you_mean
-from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of
+from simulator.results.regions import SUMMARY_KEYS, metrics_of, notes_of, notes_of_hopeless
 
 KEY = "cluster.regions"
 REGIONS = Feature("regions", KEY)
-OWN_GATEWAY = "a region has one gateway of its own"
 QUEUES = Feature("gateway queues of regions", "cluster.gateway_queue", value=lambda place: (
     place.cluster.regions and place.cluster.gateway_queue))
-ONE_STAGE = "a gateway holds requests back for one of the two"
 
 
 class RegionsPart(Part):
@@ -38,11 +36,8 @@ class RegionsPart(Part):
     conflicts = (
         Conflict(QUEUES, has.ROLES, "its saturation would be that of the decode replicas of all regions"),
         Conflict(REGIONS, used.ADAPTIVE, "one scheduler would choose both replicas among those of all regions"),
-        Conflict(REGIONS, Feature("several gateways", "cluster.gateways"), OWN_GATEWAY),
-        Conflict(REGIONS, Feature("a queue in front of the router", "cluster.routing.queue"), ONE_STAGE),
-        Conflict(REGIONS, Feature("programs of agents", "cluster.programs"), ONE_STAGE),
-        Conflict(REGIONS, Feature("encode pools", "embeddings", phrase='pools of role "encode"'), ONE_STAGE),
-        Conflict(REGIONS, Feature("rescheduling", "cluster.rescheduling"), "moves between regions would take no time"),
+        Conflict(REGIONS, Feature("programs of agents", "cluster.programs"),
+                 "one policy places programs on the replicas of all regions"),
     )
 
     @classmethod
@@ -58,6 +53,7 @@ class RegionsPart(Part):
         left_out = [name for name in names if name not in placed]
         if table.pools and left_out:
             yield (*path, "pools"), f'expected each pool in a region, "{left_out[0]}" is in none'
+        yield from (((*path, "pools"), message) for message in _without_encoders(table, pools))
         if table.replicas and pools:
             yield (*path, "replicas"), "with [[pools]] give pools, the pools of each region"
         elif table.replicas and sum(table.replicas) != topology.replicas:
@@ -80,24 +76,20 @@ class RegionsPart(Part):
             raise InputErrors([KeyFault(f"{KEY}: {fault}") for fault in faults])
 
     def plan(self, plan, sink):
-        """See Part; each region has an instance of a gateway."""
+        """See Part; each region has a gateway, of one or several instances."""
         plan, split = super().plan(plan, sink), plan.split
         if split:
             fronts = split.settings.prefill_front, split.settings.decode_front
-            prefill_front, decode_front = map(self._multiplied, fronts)
+            prefill_front, decode_front = (self._multiplied(front) for front in fronts)
             split = type(split)(replace(split.settings, prefill_front=prefill_front, decode_front=decode_front))
         return replace(plan, front=self._multiplied(plan.front), split=split, keeps_journeys=True, far_clients=_clients)
 
     def _multiplied(self, front):
-        """Return the settings of a gateway with a router, and an admission policy, for each region."""
-        from simulator.engine.gateway.instanced_admission import InstancedAdmission, InstancedPolicy
-        from simulator.routing.instances.router import Instanced, Instances
-
-        front = replace(front, router=Instances, router_parameters=Instanced(
-            len(self._table.names), "round_robin", front.router, front.router_parameters))
-        return front if front.admission is None else replace(
-            front, admission=InstancedAdmission, admission_parameters=InstancedPolicy(
-                front.admission, front.admission_parameters))
+        """Return the settings of a gateway with instances for each region."""
+        gateways, count = self.experiment.cluster.gateways, len(self._table.names)
+        if gateways is None:
+            return multiplied(front, count, "round_robin", count)
+        return multiplied(front, gateways.count * count, gateways.assignment, count)
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations.regions import RegionForwarding
@@ -125,6 +117,7 @@ class RegionsPart(Part):
         if (run.workload.demands["deadline_ns"] >= 0).any():
             notes.append(f"[{KEY}] a region works on a request until it learns that the client gave up: output_tokens "
                          "counts that, token_times does not; a client sends again once the region has learnt it")
+            notes += notes_of_hopeless(run, self._latency_ns)
         return {"regions": found, "diagnosis": [*notes_of(found), *notes]}
 
     @property
@@ -134,6 +127,16 @@ class RegionsPart(Part):
     @property
     def _latency_ns(self) -> np.ndarray:
         return np.rint(np.array(self._table.latency_ms, np.float64) * 1e6).astype(np.int64)
+
+
+def _without_encoders(table: Regions, pools) -> Iterator[str]:
+    """Yield a message for each region with a pool, and without encoders of its requests."""
+    for name, names in zip(table.names, table.pools, strict=False):
+        here = [pool for pool in pools if pool.name in names]
+        encoded, encoding = ({pool.serves for pool in each if pool.role == "encode"} for each in (pools, here))
+        for pool in here:
+            if pool.serves in encoded - encoding and pool.role != "encode":
+                yield f'region "{name}" has pool "{pool.name}" and none of role "encode" that serves the same requests'
 
 
 def _clients(fleet, gateways, gateways_of, clients):
@@ -147,13 +150,13 @@ def _clients(fleet, gateways, gateways_of, clients):
 
 def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
     """Return the operation that forwards requests; routers of a region see its replicas alone."""
-    regions_of = [_regions_of(table, gateway.view, plan) for gateway in gateways]
+    of_views = [regions_of(table, gateway.view, plan) for gateway in gateways]
     for gateway in gateways:
         router = routers_of(gateway.router)             # its view has whole replicas, that of the gateway ranks
-        for replica, own in enumerate(_regions_of(table, router.views[0], plan).tolist()):
-            for region in range(len(table.names)):
-                if region != own:
-                    router.bar(region, replica, 1, 0)
+        for replica, own in enumerate(regions_of(table, router.views[0], plan).tolist()):
+            for instance in range(router.assignment.count):
+                if instance // router.assignment.each != own:
+                    router.bar(instance, replica, 1, 0)
     firsts, decodes = gateways[:plan.num_models], iter(range(plan.num_models, len(gateways)))
     seconds = [next(decodes) if model in plan.split_models else -1 for model in plan.models]
     for first, second in zip(firsts, seconds, strict=True):
@@ -161,11 +164,11 @@ def _forwarding(kind, table: Regions, latency_ns, fleet, gateways, plan):
             routers_of(gateways[second].router).follow(routers_of(first.router))
     assignments = [routers_of(gateway.router).assignment for gateway in firsts]
     return kind(fleet, gateways, [*zip(assignments, seconds, strict=True)],
-                _homes(table, fleet.shared.workload, plan.seed), regions_of, latency_ns,
+                _homes(table, fleet.shared.workload, plan.seed), of_views, latency_ns,
                 (table.spill_at, table.policy == "lowest_latency"))
 
 
-def _regions_of(table: Regions, view, plan) -> np.ndarray:
+def regions_of(table: Regions, view, plan) -> np.ndarray:
     """Return the region of each replica, or rank, of a view, int32."""
     if table.pools:
         region_of = {name: region for region, names in enumerate(table.pools) for name in names}

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.regions import regions_of
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Place
 from simulator.config.experiment import Count, Section
@@ -90,7 +91,9 @@ class Migration(Part):
             latency_ns=round(moving.latency_s * 1e9), max_stages=moving.max_stages,
             last_stage_blocks=moving.last_stage_blocks, rescheduler=registry.load("rescheduler", moving.policy),
             parameters=moving.parameters, interval_ns=moving.interval_s and round(moving.interval_s * 1e9))
-        return (lambda fleet, gateways, cluster: migration.Migration(fleet, gateways, plan, cluster.seed),)
+        table = self.experiment.cluster.regions
+        return (lambda fleet, gateways, cluster: migration.Migration(fleet, gateways, plan, cluster.seed, table and [
+            regions_of(table, gateway.view, cluster) for gateway in gateways]),)
 
 
 def _port(moving, site):

@@ -19,6 +19,7 @@ from simulator.domain.parallelism import Parallelism
 from simulator.domain.rank_weights import rank_weights
 from simulator.domain.restarts import Restart
 from simulator.errors import InputErrors, KeyFault, did_you_mean
+from simulator.results.journeys import NO_REPLICA
 from simulator.results.tables import without_spare
 
 GUARDS = {"cooldowns": "cluster.cooldown", "circuit breakers": "cluster.breaker",
@@ -152,6 +153,8 @@ class Upkeep(Part):
         """See Part; simplifications of the autoscaler, and the counted failures."""
         cluster, scaling = self.experiment.cluster, self.experiment.autoscaling
         notes = _scaling_notes(scaling, summary["clock_s"]) if scaling else []
+        if scaling and cluster.gateway_queue is None and (scaling.min_replicas == 0 or scaling.zero):
+            notes += _refused_at_zero(run)
         if cluster.cooldown is not None or cluster.breaker is not None:
             barred = sum(records.LIFECYCLE_CAUSES[row["cause"]] in ("cooldown", "breaker") for row in run.lifecycle)
             notes.append(
@@ -193,6 +196,14 @@ def _scaling_notes(scaling, clock_s: float) -> list[str]:
     else:
         notes += policy.unfounded(scaling.parameters, clock_s)
     return notes
+
+
+def _refused_at_zero(run) -> list[str]:
+    """Return a remark on requests that found no replica, where no queue keeps them until one has started."""
+    statuses = run.workload.requests["status"]
+    count = int(((statuses == records.REJECTED) & (run.journeys["cause"] == NO_REPLICA)).sum())
+    return [f"autoscaling: requests that came while no replica served were refused, {count:,} in all: a gateway "
+            "without [cluster.gateway_queue] keeps none until a replica has started"] if count else []
 
 
 def _check_budget(budget, pools) -> None:

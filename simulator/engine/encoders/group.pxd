@@ -10,6 +10,7 @@ from simulator.signals.view cimport View
 @cython.final
 cdef class Group:
     cdef readonly Gateway gateway
+    cdef readonly int32_t region        # of its replicas, and of the requests; 0 where there are none
     cdef readonly Router router
     cdef readonly View view             # its accounts are of jobs with embeddings still to arrive
     cdef int32_t* _places               # [encoder replica] its number in the view; -1: not in it

@@ -13,15 +13,15 @@ from simulator.routing.base import RoutingContext
 cdef class Group:
     """Replicas of the encode pools that serve the same requests.
 
-    gateway : of the requests.
+    gateway, region : of the requests.
     replicas : their numbers among all encoder replicas, `num_replicas`.
     plan : EncodePlan. requests : jobs.JobRequests.
     stream : (seed, name) of the router's random stream.
     """
 
-    def __init__(self, Gateway gateway, replicas, int32_t num_replicas, plan, requests, stream):
+    def __init__(self, Gateway gateway, region, replicas, int32_t num_replicas, plan, requests, stream):
         cdef int32_t i
-        self.gateway, self.view = gateway, View(len(replicas))
+        self.gateway, self.region, self.view = gateway, region, View(len(replicas))
         self._places = <int32_t*>malloc(num_replicas * sizeof(int32_t))
         if self._places == NULL:
             raise MemoryError()

@@ -15,6 +15,8 @@ from simulator.core.index_list cimport IndexLinks
 from simulator.domain.request cimport COMPLETED
 from simulator.engine.fleet.events cimport ENCODE, ENCODERS
 
+from itertools import product
+
 import numpy as np
 
 from simulator.domain.encoding import Encoding
@@ -81,11 +83,13 @@ cdef class Encoders(Operation):
         self._group_of = <void**>malloc(len(models) * sizeof(void*))
         if self._group_of == NULL:
             raise MemoryError()
-        for model, gateway in zip(plan.models, gateways, strict=False):
-            own = [i for i, each in enumerate(models) if each == model]
+        regions = [pool.region for pool in self._plan.pools for _ in range(pool.replicas)]
+        for (model, gateway), region in product(zip(plan.models, gateways, strict=False), sorted({*regions})):
+            own = [i for i, each in enumerate(zip(models, regions, strict=True)) if each == (model, region)]
             if own:
                 stream = "encode routing" if len(plan.models) == 1 else f"encode routing {model}"
-                group = Group(gateway, own, len(models), self._plan, requests, (plan.seed, stream))
+                stream += f" of region {region}" if region else ""
+                group = Group(gateway, region, own, len(models), self._plan, requests, (plan.seed, stream))
                 self.groups.append(group)
                 for i in own:
                     self._group_of[<int32_t>i] = <void*>group

@@ -17,6 +17,7 @@ class EncodePool(msgspec.Struct, frozen=True):
     max_embeddings : per batch. max_jobs : items per batch. cache_embeddings : capacity of the cache.
     embedding_bytes : size of an embedding on the link.
     cost_per_hour : of a replica, in any currency. node : type of node, or accelerator, that it runs on; "": not given.
+    region : number of its region, as in [cluster.regions]; 0 where there are none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class EncodePool(msgspec.Struct, frozen=True):
     embedding_bytes: float
     cost_per_hour: float = 0.0
     node: str = ""
+    region: int = 0
     item_ns: Callable | None = None
     least_ns: float = 0.0
     notes: tuple[str, ...] = ()

@@ -26,7 +26,8 @@ cdef class Gateway:
     cdef void* _first                   # Gateway where its requests arrive and are admitted, borrowed: itself, unless
                                         # prefill and decode pools are separate and this gateway serves decode legs
     cdef PairingBase _pairing           # decides whether a request has two legs, and sends it; None: one leg
-    cdef Stage _stage                   # holds admitted requests back; None: they are routed at once
+    cdef Stage _front_stage             # gets admitted requests first; None: they come to queue, stage or router
+    cdef Stage _stage                   # holds requests back behind the queue; None: they are routed at once
     cdef int32_t* _places               # [replica of the cluster] its number in the view; -1: not in it
     cdef readonly Admission admission   # None: all requests are admitted
     cdef readonly GatewayQueue queue    # of the first instance; None: requests are routed as soon as they are admitted
@@ -65,7 +66,7 @@ cdef class Gateway:
     cdef int give_up(self, int32_t row, int64_t now_ns) except -1 nogil     # its client does, before it has a replica
     cdef int tick(self, int32_t instance, int64_t now_ns) except -1 nogil
 
-    # Send a request that was admitted earlier to a replica again.
+    # Queue or route a request that was admitted earlier: again, or behind the front stage.
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil
 
     # Route an admitted request that the stage held back.
@@ -114,6 +115,7 @@ cdef class Gateway:
     cdef int close(self, int32_t replica, int64_t now_ns) except -1 nogil
 
     cdef int _settle_account(self, int32_t row, int32_t client, int64_t now_ns) except -1 nogil
+    cdef int _let_in(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _pass_on(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int _offer(self, int32_t row, int64_t now_ns) except -1 nogil
     cdef int32_t _instance_of(self, int32_t row) noexcept nogil

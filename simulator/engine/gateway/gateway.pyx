@@ -14,7 +14,6 @@ from simulator.domain.journey cimport (
 from simulator.domain.replica_state cimport ReplicaAccount
 from simulator.domain.request cimport COMPLETED, REJECTED, TIMED_OUT, WAITING
 from simulator.engine.fleet.events cimport ADMIT, DISPATCH, EXPIRE, RECALL, ROUTE
-from simulator.engine.gateway.front_stage_base cimport goes_first
 from simulator.routing.door cimport ask
 
 from simulator.errors import BadAnswer
@@ -182,8 +181,12 @@ cdef class Gateway:
         self.counts_promised = self.router.counts_promised
 
     def hold_back(self, Stage stage):
-        """Have admitted requests wait for a stage before they are routed."""
+        """Have requests wait for a stage behind the queue, before they are routed."""
         self._stage, self._is_direct, self.is_blind = stage, False, False
+
+    def put_in_front(self, Stage stage):
+        """Have admitted requests come to a stage first, which returns those that it holds with `return_to_gateway`."""
+        self._front_stage, self._is_direct, self.is_blind = stage, False, False
 
     cdef int arrive(self, int32_t row, int64_t now_ns) except -1 nogil:
         self._fleet.requests[row].status = WAITING
@@ -192,7 +195,7 @@ cdef class Gateway:
         if self.admission is None and self.queue is None and self._admission_ns == 0:
             if self._fleet.journeys != NULL:
                 self._fleet.journeys[row].admitted_ns = now_ns
-            return self._pass_on(row, now_ns)
+            return self._let_in(row, now_ns)
         if self._admission_ns == 0 and self._fleet.is_alone(now_ns):
             return self.admit(row, now_ns)
         return self._fleet.events.push(now_ns + self._admission_ns, ADMIT, ADMIT, self.index, row)
@@ -218,11 +221,13 @@ cdef class Gateway:
             return self._fleet.refuse(row, REJECTED, CAUSE_ADMISSION, now_ns)
         if self._fleet.journeys != NULL:
             self._fleet.journeys[row].admitted_ns = now_ns
-        if self.queue is None:
-            return self._pass_on(row, now_ns)
-        if goes_first(self._stage) and self._stage.holds(row, now_ns):
+        return self._let_in(row, now_ns)
+
+    cdef int _let_in(self, int32_t row, int64_t now_ns) except -1 nogil:
+        """Hand an admitted request to the first of front stage, queue, stage and router that is there."""
+        if self._front_stage is not None and self._front_stage.holds(row, now_ns):
             return 0
-        return self._offer(row, now_ns)
+        return self._pass_on(row, now_ns) if self.queue is None else self._offer(row, now_ns)
 
     cdef int return_to_gateway(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._first != <void*>self:
@@ -422,7 +427,7 @@ cdef class Gateway:
         if self.queue is not None:
             (<GatewayQueue>queue_of(self, row)).remove(row)
         if self._stage is not None:
-            self._stage.forget(row)
+            self._stage.forget(row, now_ns)
         return self._fleet.refuse(row, TIMED_OUT, NO_CAUSE, now_ns)
 
     cdef bint open(self, int32_t replica, int64_t now_ns) except -1 nogil:

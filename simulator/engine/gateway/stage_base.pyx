@@ -10,5 +10,5 @@ cdef class Stage:
     cdef int settle(self, int64_t now_ns) except -1 nogil:
         return 0
 
-    cdef int forget(self, int32_t row) except -1 nogil:
+    cdef int forget(self, int32_t row, int64_t now_ns) except -1 nogil:
         return 0

@@ -9,7 +9,7 @@ cimport cython
 from simulator.core.event_queue cimport Event
 from simulator.domain.journey cimport LOST, NO_CAUSE
 from simulator.domain.request cimport COMPLETED, DROPPED, FAILED, REJECTED, TIMED_OUT, Demand, Request
-from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, ENQUEUE, ROUTE, TIME_OUT
+from simulator.engine.fleet.events cimport ADMIT, ARRIVAL, ENQUEUE, FORWARD, ROUTE, TIME_OUT
 from simulator.engine.fleet.fleet cimport Fleet
 from simulator.engine.gateway.gateway cimport Gateway
 from simulator.engine.operations.base cimport Operation
@@ -83,8 +83,8 @@ cdef class ClientRetries(Operation):
             self._budget = RetryBudget(settings, fleet.workload)
 
     cdef int start(self) except -1 nogil:
-        with gil:                           # workers of gateways, if any, are there now
-            self._has_ways |= any(ROUTE in operation.kinds for operation in self._fleet.operations)
+        with gil:                           # workers of gateways, and regions, if any, are there now
+            self._has_ways |= any({ROUTE, FORWARD} & {*operation.kinds} for operation in self._fleet.operations)
         return 0
 
     # ---- the end of an attempt
@@ -150,7 +150,7 @@ cdef class ClientRetries(Operation):
         cdef int64_t until_ns = -1, i
         if self._has_ways:
             for i in range(self._fleet.events.size):
-                if <int32_t>events[i].payload == row and events[i].kind in (ADMIT, ROUTE, ENQUEUE):
+                if <int32_t>events[i].payload == row and events[i].kind in (ADMIT, ROUTE, FORWARD, ENQUEUE):
                     until_ns = max(until_ns, events[i].time_ns + 1)
         if replica < 0:
             return until_ns

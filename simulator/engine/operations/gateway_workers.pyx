@@ -92,12 +92,12 @@ cdef class WorkerStage(Stage):
         instance.last = row
         return 0
 
-    cdef int forget(self, int32_t row) except -1 nogil:
+    cdef int forget(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef Instance* instance = &self._instances[self._assignment.of(row)]
         cdef int32_t before = -1, at = instance.first
         if self._waits_since_ns[row] < 0:
             return 0
-        self._wait_ns[row] += max(self._fleet.demands[row].deadline_ns - self._waits_since_ns[row], 0)
+        self._wait_ns[row] += now_ns - self._waits_since_ns[row]
         self._waits_since_ns[row] = -1
         while at != row:
             before, at = at, self._following[at]

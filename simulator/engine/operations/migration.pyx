@@ -18,6 +18,15 @@ import numpy as np
 
 from simulator.errors import BadAnswer
 from simulator.routing.base import RoutingContext
+from simulator.signals.part_view import PartView
+
+
+def _groups(view, regions):
+    """Return the view of a gateway, or one of the replicas of each region."""
+    if regions is None:
+        return [view]
+    found = [np.flatnonzero(regions == region).astype(np.int32) for region in np.unique(regions)]
+    return [PartView(len(replicas), view, replicas) for replicas in found]
 
 
 cdef int check_move(Rescheduler rescheduler, const Move* move) except -1:
@@ -31,43 +40,51 @@ cdef int check_move(Rescheduler rescheduler, const Move* move) except -1:
 
 @cython.final
 cdef class Migration(Operation):
-    """A rescheduler that is called periodically, and replicas that are emptied.
+    """Reschedulers that are called periodically, and replicas that are emptied.
 
     fleet : the replicas.
     gateways : list of Gateway.
     plan : MovePlan.
     seed : of the experiment.
+    regions : of each gateway, the region of each replica of its view, int32: each has a rescheduler, and requests move
+        within one; None: there are no regions.
     """
 
     cdef readonly Mover mover
     cdef Fleet _fleet
     cdef list _replicas         # Replica
     cdef list _gateways        # Gateway
-    cdef list _reschedulers     # [gateway]; None: requests move only off replicas that are emptied
+    cdef list _reschedulers     # [group] of replicas; empty: requests move only off replicas that are emptied
+    cdef object _group_of       # int32 [replica] group, of a gateway, or of a region of it; -1: no gateway
     cdef object _plan           # MovePlan
     cdef set _emptied           # replicas to be emptied
     cdef int32_t _num_emptied
     cdef list _orders           # actions given to `at`
 
-    def __init__(self, Fleet fleet, gateways, plan, seed):
+    def __init__(self, Fleet fleet, gateways, plan, seed, regions=None):
         cdef Gateway gateway
         self.kinds = (RESCHEDULE, MIGRATE, TAKE_OFF)
         self._fleet, self._gateways, self._plan = fleet, list(gateways), plan
         self._replicas = fleet.replicas
         self.mover = Mover(fleet, gateways, plan)
         self._emptied, self._orders = set(), []
-        self._reschedulers = [None] * len(self._gateways)
-        shared = fleet.shared
-        for i, gateway in enumerate(self._gateways if plan.rescheduler is not None else ()):
-            context = RoutingContext(gateway.view, shared.workload, shared.content, seed=seed)
-            self._reschedulers[i] = plan.rescheduler(plan.parameters, context)
+        self._reschedulers, self._group_of = [], np.full(fleet.num_replicas, -1, np.int32)
+        shared, num_groups = fleet.shared, 0
+        for i, gateway in enumerate(self._gateways):
+            for view in _groups(gateway.view, None if regions is None else regions[i]):
+                self._group_of[view.account_array["replica"]] = num_groups
+                num_groups += 1
+                if plan.rescheduler is not None:
+                    context = RoutingContext(view, shared.workload, shared.content, seed=seed)
+                    self._reschedulers.append(plan.rescheduler(plan.parameters, context))
+                    if view is not gateway.view:
+                        view.pass_on_wants()
         fleet.mover = self
 
     cdef int start(self) except -1 nogil:
         with gil:
             for i, rescheduler in enumerate(self._reschedulers):
-                if rescheduler is not None:
-                    self._fleet.push_tick(self._interval_ns(rescheduler), RESCHEDULE, i)
+                self._fleet.push_tick(self._interval_ns(rescheduler), RESCHEDULE, i)
         return 0
 
     def _interval_ns(self, Rescheduler rescheduler):
@@ -115,19 +132,20 @@ cdef class Migration(Operation):
 
     cdef int _reschedule(self, int32_t index, int64_t now_ns) except -1:
         """Carry out a new plan, unless moves of the last are still under way."""
-        cdef Gateway gateway = self._gateways[index]
         cdef Rescheduler rescheduler = self._reschedulers[index]
         cdef int32_t i
-        if all(self._fleet.entries[(<Transit>each).source].gateway != index for each in self.mover.transits.values()):
+        if all(self._group_of[(<Transit>each).source] != index for each in self.mover.transits.values()):
+            if isinstance(rescheduler.view, PartView):
+                rescheduler.view.copy_accounts()
             rescheduler.plan(now_ns)
             for i in range(rescheduler.num_moves):
                 check_move(rescheduler, &rescheduler.moves[i])
-                self._carry_out(gateway, rescheduler, &rescheduler.moves[i], now_ns)
+                self._carry_out(rescheduler, &rescheduler.moves[i], now_ns)
         return self._fleet.push_tick(now_ns + self._interval_ns(rescheduler), RESCHEDULE, index)
 
-    cdef int _carry_out(self, Gateway gateway, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
-        cdef int32_t source = gateway.view.accounts[move.source].replica, count, i
-        cdef int32_t destination = gateway.view.accounts[move.destination].replica
+    cdef int _carry_out(self, Rescheduler rescheduler, const Move* move, int64_t now_ns) except -1:
+        cdef int32_t source = rescheduler.view.accounts[move.source].replica, count, i
+        cdef int32_t destination = rescheduler.view.accounts[move.destination].replica
         cdef Replica replica = self._replicas[source]
         cdef int32_t[:, ::1] chosen
         replica.settle_run(now_ns)
@@ -202,7 +220,8 @@ cdef class Migration(Operation):
                 if self.mover.num_going(index) == self._plan.max_out:
                     break
                 full = {each for each in range(self._fleet.num_replicas)
-                        if self.mover.num_coming(each) == self._plan.max_in}
+                        if self.mover.num_coming(each) == self._plan.max_in
+                        or self._group_of[each] != self._group_of[index]}
                 destination = freest_replica(self._fleet, index, self._emptied | full, now_ns)
                 if destination >= 0 and self.mover.may_go(row, slot, index, destination):
                     self.mover.begin(row, slot, index, destination, now_ns)

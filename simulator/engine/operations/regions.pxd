@@ -4,7 +4,7 @@ cimport cython
 
 from simulator.core.event_queue cimport Event
 from simulator.engine.fleet.fleet cimport Fleet
-from simulator.engine.gateway.front_stage_base cimport FrontStage
+from simulator.engine.gateway.stage_base cimport Stage
 from simulator.engine.operations.base cimport Operation
 from simulator.routing.instances.base cimport Assignment
 
@@ -30,10 +30,10 @@ cdef struct Sight:              # one region, as the gateway of another, or its 
 
 
 @cython.final
-cdef class RegionStage(FrontStage):
+cdef class RegionStage(Stage):
     cdef Fleet _fleet
     cdef void* _gateway             # Gateway, borrowed: it refers to this stage
-    cdef Assignment _assignment
+    cdef Assignment _assignment     # a region is a group of instances
     cdef int32_t _count             # regions
     cdef Sight* _sights             # [home, region]
     cdef int32_t[::1] _region_of    # [replica of the view]
@@ -60,10 +60,10 @@ cdef class RegionStage(FrontStage):
         return self._is_away[row]
 
     cdef inline int64_t there_ns(self, int32_t row) noexcept nogil:
-        return self._sights[self._homes[row] * self._count + self._assignment.of(row)].latency_ns
+        return self._sights[self._homes[row] * self._count + self._assignment.group_of(row)].latency_ns
 
     cdef inline int64_t back_ns(self, int32_t row) noexcept nogil:
-        return self._sights[self._assignment.of(row) * self._count + self._homes[row]].latency_ns
+        return self._sights[self._assignment.group_of(row) * self._count + self._homes[row]].latency_ns
 
     # leave: take a request that has ended out of its region. renew: its client will send it again, to its home.
     cdef int leave(self, int32_t row, int64_t now_ns) except -1 nogil
@@ -86,6 +86,5 @@ cdef class RegionStage(FrontStage):
 cdef class RegionForwarding(Operation):
     cdef readonly list stages       # RegionStage, by gateway
     cdef void** _stages             # its elements, borrowed
-    cdef void** _gateways           # Gateway, borrowed
     cdef int32_t _num_gateways
     cdef object _latency_ns         # int64 (regions, regions)

@@ -5,20 +5,18 @@ cimport cython
 
 from simulator.core.memory cimport resize
 from simulator.domain.request cimport COMPLETED
-from simulator.engine.fleet.events cimport ROUTE
+from simulator.engine.fleet.events cimport FORWARD, ROUTE
 from simulator.engine.gateway.gateway cimport Gateway
 
 import numpy as np
 
-cdef int64_t FORWARDED = <int64_t>1 << 32       # in the payload of a ROUTE event: it reaches the gateway of its region
-
 
 @cython.final
-cdef class RegionStage(FrontStage):
-    """The choice of a region for the requests of a gateway with an instance in each.
+cdef class RegionStage(Stage):
+    """The choice of a region for the requests of a gateway with instances in each.
 
     fleet, gateway : of the cluster.
-    assignment : of requests to instances: to homes at first, and to regions that serve them once they are forwarded.
+    assignment : of requests to instances, a group for each region: their home, then the region that serves them.
     region_of : region of each replica, as numbered in the gateway's view.
     latency_ns : int64 (regions, regions), one way.
     settings : (spill_at, whether the nearest region is preferred to that of the lowest load).
@@ -27,7 +25,7 @@ cdef class RegionStage(FrontStage):
     def __init__(self, Fleet fleet, Gateway gateway, Assignment assignment, homes, region_of, latency_ns, settings):
         rows = fleet.num_clients
         self._fleet, self._gateway, self._assignment = fleet, <void*>gateway, assignment
-        self._count, self._region_of = assignment.count, region_of
+        self._count, self._region_of = len(latency_ns), region_of
         self._spill_at, self._prefers_near = settings
         self._sights = <Sight*>calloc(self._count * self._count, sizeof(Sight))
         self._first = <int32_t*>calloc(self._count, sizeof(int32_t))
@@ -38,8 +36,8 @@ cdef class RegionStage(FrontStage):
             self._first[<int32_t>home] = self._last[<int32_t>home] = -1
             for region in range(self._count):
                 self._begin(&self._sights[<int32_t>(home * self._count + region)], latency_ns[home, region])
-        assignment.instances[:] = homes
-        found = {"homes": homes.copy(), "is_away": np.zeros(rows, np.int8), "regions": assignment.instances}
+        assignment.groups[:] = homes
+        found = {"homes": homes.copy(), "is_away": np.zeros(rows, np.int8), "regions": assignment.groups}
         self._homes, self._is_away, self._is_in = found["homes"], found["is_away"], np.zeros(rows, np.int8)
         self.arrays = found
 
@@ -62,32 +60,30 @@ cdef class RegionStage(FrontStage):
 
     cdef bint holds(self, int32_t row, int64_t now_ns) except -1 nogil:
         cdef int32_t home = self._homes[row], region
-        if self._is_in[row]:                    # it is sent to another replica of its region
-            return False
         region = self._choose(home, now_ns)
         if region == home:
             self._note(home, row, 1, now_ns)
             return False
-        self._assignment._instances[row] = region
+        self._assignment.send(row, region)
         self._is_away[row] = 1
         self._note_sent(&self._sights[home * self._count + region], now_ns)
-        self._fleet.events.push(now_ns + self._sights[home * self._count + region].latency_ns, ROUTE, ROUTE,
-                                (<Gateway>self._gateway).index, row | FORWARDED)
+        self._fleet.events.push(now_ns + self._sights[home * self._count + region].latency_ns, ROUTE, FORWARD,
+                                (<Gateway>self._gateway).index, row)
         return True
 
     cdef int reach(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._fleet.requests[row].status >= COMPLETED:
             return 0
-        self._note(self._assignment.of(row), row, 1, now_ns)
+        self._note(self._assignment.group_of(row), row, 1, now_ns)
         return (<Gateway>self._gateway).return_to_gateway(row, now_ns)
 
     cdef int leave(self, int32_t row, int64_t now_ns) except -1 nogil:
         if self._is_in[row] == 1:
-            self._note(self._assignment.of(row), row, -1, now_ns)
+            self._note(self._assignment.group_of(row), row, -1, now_ns)
         return 0
 
     cdef void renew(self, int32_t row) noexcept nogil:
-        self._assignment._instances[row] = self._homes[row]
+        self._assignment.send(row, self._homes[row])
         self._is_in[row] = self._is_away[row] = 0
 
     cdef int _note(self, int32_t region, int32_t row, int32_t delta, int64_t now_ns) except -1 nogil:
@@ -192,32 +188,25 @@ cdef class RegionForwarding(Operation):
 
     def __init__(self, Fleet fleet, gateways, firsts, homes, regions_of, latency_ns, settings):
         cdef Gateway gateway
-        self.kinds, self.stages, self._num_gateways = (ROUTE,), [], len(gateways)
+        self.kinds, self.stages, self._num_gateways = (FORWARD,), [], len(gateways)
         self._latency_ns = latency_ns
         self._stages = <void**>calloc(self._num_gateways, sizeof(void*))
-        self._gateways = <void**>calloc(self._num_gateways, sizeof(void*))
-        if self._stages == NULL or self._gateways == NULL:
+        if self._stages == NULL:
             raise MemoryError()
-        for i, gateway in enumerate(gateways):
-            self._gateways[<int32_t>i] = <void*>gateway
         for i, (assignment, second) in enumerate(firsts):
             gateway = gateways[i]
             stage = RegionStage(fleet, gateway, assignment, homes, regions_of[i], latency_ns, settings)
             if second >= 0:
                 stage.heed_second(gateways[second], regions_of[second])
-            gateway.hold_back(stage)
+            gateway.put_in_front(stage)
             self._stages[<int32_t>i] = <void*>stage
             self.stages.append(stage)
 
     def __dealloc__(self):
         free(self._stages)
-        free(self._gateways)
 
     cdef int handle(self, const Event* event) except -1 nogil:
-        cdef int32_t row = <int32_t>(event.payload & (FORWARDED - 1))
-        if event.payload & FORWARDED:
-            return (<RegionStage>self._stages[event.replica]).reach(row, event.time_ns)
-        return (<Gateway>self._gateways[event.replica]).route(row, event.time_ns)
+        return (<RegionStage>self._stages[event.replica]).reach(<int32_t>event.payload, event.time_ns)
 
     cdef int ended(self, int32_t row, int8_t how, int64_t now_ns) except -1 nogil:
         cdef int32_t i

@@ -50,7 +50,8 @@ cdef class FarClients(Operation):
 
     fleet, gateways : of the cluster.
     forwarding : RegionForwarding of the cluster.
-    gateway_of : int32 (requests,), index of the gateway of each request; -1: no pool serves its model.
+    gateway_of : int32 (1 + labels of models,), index of the gateway of requests without a label, then of each label;
+        -1: no pool serves it.
     clients : operation of clients that send failed requests again; None: they do not.
     """
 
@@ -60,7 +61,7 @@ cdef class FarClients(Operation):
     cdef Source _source
     cdef void** _gateways           # Gateway, borrowed from `_owners`
     cdef list _owners
-    cdef int32_t[::1] _gateway_of   # [row]
+    cdef int32_t[::1] _gateway_of   # [code of a model label + 1]
     cdef int8_t[::1] _states        # [row] FarState
     cdef int64_t[::1] _next_ns      # [row] when that which is on the way arrives
     cdef int8_t[::1] _is_prompt     # [row] it ended with its prompt, and counts at the replica as a leg alone
@@ -217,7 +218,7 @@ cdef class FarClients(Operation):
         """End a request that is at a replica or at a gateway."""
         if self._fleet.requests[row].replica >= 0:
             return self._fleet.withdraw(row, TIMED_OUT, now_ns)
-        return (<Gateway>self._gateways[self._gateway_of[row]]).give_up(row, now_ns)
+        return (<Gateway>self._gateways[self._index_of(row)]).give_up(row, now_ns)
 
     cdef void _void(self, int32_t row) noexcept nogil:
         """Make of a request that ended after its client gave up one that timed out."""
@@ -233,11 +234,16 @@ cdef class FarClients(Operation):
         """Return when a request at home must have left, in engine time, as Cluster has it."""
         if self._fleet.requests[row].replica >= 0:
             return self._fleet.due_ns(row, self._fleet.requests[row].replica)
-        return self._fleet.demands[row].deadline_ns - (<Gateway>self._gateways[self._gateway_of[row]]).shift_ns
+        return self._fleet.demands[row].deadline_ns - (<Gateway>self._gateways[self._index_of(row)]).shift_ns
+
+    cdef inline int32_t _index_of(self, int32_t row) noexcept nogil:
+        """Return the index of the gateway of a request, which a fallback may change."""
+        return self._gateway_of[self._fleet.demands[row].model + 1]
 
     cdef void* _stage_of(self, int32_t row) noexcept nogil:
         """Return the RegionStage of the gateway of a request; NULL: no pool serves its model."""
-        return NULL if self._gateway_of[row] < 0 else self._forwarding._stages[self._gateway_of[row]]
+        cdef int32_t index = self._index_of(row)
+        return NULL if index < 0 else self._forwarding._stages[index]
 
     # ---- results
 

@@ -20,7 +20,7 @@ class Instanced(msgspec.Struct, frozen=True):
 
     count : instances. way : of `Assignment`. router, parameters : of each instance, a Router subclass and its
     `Parameters`. pools : name of the pool of each instance, which sees no other replicas; empty: each sees all.
-    instances : int32 (requests,), instance of each request; None: `way` says it.
+    instances : int32 (requests,), instance of each request; None: `way` says it. groups : number, as in `Assignment`.
     """
 
     count: int
@@ -29,6 +29,7 @@ class Instanced(msgspec.Struct, frozen=True):
     parameters: object
     pools: tuple = ()
     instances: object = None
+    groups: int = 1
 
 
 @cython.final
@@ -54,7 +55,7 @@ cdef class Instances(Router):
 
     def __init__(self, parameters, context):
         self.assignment = Assignment(parameters.count, parameters.way, context.workload.demands, context.seed,
-                                     f"gateways {context.stream}")
+                                     f"gateways {context.stream}", parameters.groups)
         if parameters.instances is not None:
             self.assignment.instances[:] = parameters.instances
         self.routers, self.views = [], []
