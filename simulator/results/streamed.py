@@ -127,7 +127,7 @@ class StreamedTotals:
         rates = per_second(duration_s, completed, self._sums["prompt_tokens"], self._sums["output_tokens"], good)
         return {
             "complete": bool(run.complete),
-            "requests": self._by_status(),
+            "requests": self._by_status() | self._not_sent(run),
             "by_cause": {name: dict(self._causes[name]) for name in NAMES if name in self._causes},
             "unserved": lost,
             "duration_s": duration_s,
@@ -149,15 +149,21 @@ class StreamedTotals:
             "cost_by_node": {},
             "replicas": metrics.described_replicas(run, cluster.replica_shares(run, (), queues)),
             "latency": dict(run.latency),
-            "diagnosis": [*([lost] if lost else self._turned_away()), *cut_notes(run, self._all_counts()),
+            "diagnosis": [*([lost] if lost else self._turned_away()), *cut_notes(run, self._all_counts(run)),
                           *run.diagnosis, *self._remarks()],
         }
 
-    def _all_counts(self) -> np.ndarray:
+    def _all_counts(self, run: Run) -> np.ndarray:
         """Return the number of requests by status, with those that were not drawn yet."""
         counts = self._counts.copy()
+        counts[records.NOT_SENT] = run.workload.chunks.num_not_sent
         counts[records.PENDING] = self._num_requests - counts.sum()
         return counts
+
+    def _not_sent(self, run: Run) -> dict[str, int]:
+        """Return the number of requests that no slot sent, where that can be."""
+        chunks = run.workload.chunks
+        return {} if chunks.loop is None else {"not_sent": chunks.num_not_sent}
 
     def _by_status(self) -> dict[str, int]:
         by_name = dict(zip(records.STATUS_NAMES, self._counts.tolist(), strict=True))

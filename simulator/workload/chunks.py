@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.workload.base import Workload
+from simulator.workload.chunked_loop import Loop
 
 CHUNK_ROWS = 1 << 15            # whole pages of any system, for rows of any size
 CAN_GIVE_BACK = hasattr(mmap.mmap, "madvise")
@@ -44,6 +45,8 @@ class RequestChunks:
     first_id : id of the first request; the others follow.
     last_completed_ns : the last completion among the rows given to the taker.
     followers : called with the first and last row of chunks when their memory is given back.
+    loop : slots that send the requests; None: they come at times of their own.
+    num_not_sent : rows that no slot sends any more.
     horizon_ns : end of the run; what clients would see later is taken back then, so its requests have not ended.
 
     Parameters
@@ -55,6 +58,8 @@ class RequestChunks:
 
     taker: Taker
     horizon_ns = np.iinfo(np.int64).max
+    loop: Loop | None = None
+    num_not_sent = 0
 
     def __init__(self, num_requests: int, draw_part: Callable[[int, int], Workload], longest_text: int,
                  chunk_rows: int = CHUNK_ROWS, first_id: int = 0):
@@ -102,6 +107,11 @@ class RequestChunks:
         self._num_drawn = last
         self.most_held = max(self.most_held, last - self.num_given_up)
         return last
+
+    def close(self, num_sent: int) -> None:
+        """Mark the rows behind the first `num_sent` as not sent."""
+        self._requests["status"][num_sent:self._num_drawn] = records.NOT_SENT
+        self.num_not_sent = self._num_requests - num_sent
 
     @property
     def held(self) -> np.ndarray:

@@ -5,17 +5,23 @@ import numpy as np
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
+from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload import chunks
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
+from simulator.workload.chunked_loop import Loop
 from simulator.workload.columns import Columns
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import MAX_REQUESTS, check_number, in_ns
+from simulator.workload.stages import openings
+from simulator.workload.think_times import pauses
 
 # Classes with draws that follow each other in one stream: a draw of n numbers and one of m are one of n + m.
 PROCESSES = ("poisson", "constant", "gamma", "weibull", "burst")
 RATES = ("diurnal", "mmpp", "piecewise", "spike")
+PAUSES = ("constant", "exponential", "lognormal", "uniform")
 LENGTHS = ("constant", "uniform", "normal", "lognormal", "exponential", "zipf", "pareto_lognormal", "empirical")
 
 
@@ -47,19 +53,43 @@ def chunked(section, seed: int) -> Workload:
     """
     given, streams = section.parameters, ContinuedStreams(seed)
     source = registry.load("workload", section.type)(given)
-    running, num_requests = source.timing.running(source.preset.gaps(streams), streams), _number(source, seed)
+    is_loop = section.load.mode == "concurrency"
+    if is_loop:
+        source.refuse_times()
+    running = None if is_loop else source.timing.running(source.preset.gaps(streams), streams)
+    num_requests = given.num_requests if is_loop else _number(source, seed)
 
     def draw_part(first: int, count: int) -> Workload:
         drawn = source.preset.draw(streams, count)
+        arrival_ns = np.zeros(count, np.int64) if is_loop else in_ns(running.next_s(count), None, given.time_scale)
         built = build_workload(Columns(
-            in_ns(running.next_s(count), None, given.time_scale), drawn.prompt_tokens, drawn.output_tokens,
-            request_ids=np.arange(first, first + count)))
+            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, request_ids=np.arange(first, first + count)))
         built.demands["tie_rank"] += first
+        if is_loop:                                     # a slot sets it
+            built.requests["arrival_ns"] = records.NEVER_NS
         return built
 
     lengths = given.parameters
     longest = _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
-    return chunks.RequestChunks(num_requests, draw_part, longest, chunks.CHUNK_ROWS).workload()
+    rows = chunks.RequestChunks(num_requests, draw_part, longest, chunks.CHUNK_ROWS)
+    if is_loop:
+        rows.loop = _loop(rows, section.load, given.ends_s, streams)
+    return rows.workload()
+
+
+def _loop(rows: chunks.RequestChunks, load: Load, ends_s: float | None, streams: RandomStreams) -> Loop:
+    """Return the slots of a closed loop; pauses are columns that are drawn with the rows."""
+    shares = np.empty(0)
+
+    def rest_ns(part: Workload) -> np.ndarray:
+        nonlocal shares
+        drawn_ns, shares = pauses(load, len(part), streams)
+        shares = np.zeros(len(part)) if shares is None else shares
+        return np.zeros(len(part), np.int64) if drawn_ns is None else drawn_ns
+
+    return Loop(openings(load.ramp_up_s, load.concurrency), None if ends_s is None else round(ends_s * 1e9),
+                round((load.client_delay_s or 0.0) * 1e9), rows.column(np.int64, rest_ns),
+                rows.column(np.float64, lambda part: shares))
 
 
 def _number(source, seed: int) -> int:
