@@ -150,6 +150,30 @@ def test_the_end_of_a_closed_loop_needs_a_number():
         read(table)
 
 
+SHARED = {"num_tokens": 100, "num_prompts": 40, "popularity": "zipf", "share": 0.8}
+FEW_BLOCKS = {"num_gpu_blocks": 60, "max_model_len": 600}
+WINDOWS = {"kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64}]}
+
+
+@pytest.mark.parametrize(("shared", "router", "engine"), [
+    (SHARED, "least_loaded", {}), (SHARED, "random", FEW_BLOCKS), ({"num_tokens": 64}, "round_robin", {}),
+    (SHARED, "round_robin", FEW_BLOCKS | {"vllm_version": "0.10"}), (SHARED, "least_loaded", WINDOWS)])
+def test_shared_prompts_have_the_hits_of_an_ordinary_run(shared, router, engine):
+    ordinary, streamed = (data(each, router=router, **engine) for each in (False, True))
+    for table in (ordinary, streamed):
+        table["workload"]["system_prompts"] = shared
+    ordinary, streamed = (simulator.run(read(table)).summary for table in (ordinary, streamed))
+    assert not list(differences(ordinary, streamed))
+    assert streamed["prefix_cache"]["hit_tokens"] > 10_000
+
+
+def test_a_closed_loop_shares_prompts():
+    ordinary, streamed = (simulator.run(read(
+        closed_loop(each, {}, system_prompts=SHARED))).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert streamed["prefix_cache"]["hit_tokens"] > 10_000
+
+
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens,session\n" + "".join(
     f"{3 + i / 190:.6f},{i * 37 % 190 + 1},{i * 53 % 61},{i % 89}\n" for i in range(6000))
 
@@ -250,6 +274,8 @@ SHORT = {"output_tokens": {"distribution": "constant", "tokens": 1}}
     # of 26, pauses of slots among them
     ({"workload": SHORT | {"load": {"mode": "concurrency", "concurrency": 64, "think_time_s": 0.1}}}, 100_000, 230_000,
      4),
+    # of 31, with segments of shared prompts
+    ({"workload": SHORT | {"system_prompts": {"num_tokens": 64, "num_prompts": 50}}}, 100_000, 230_000, 4),
     # of 7 for tokens in flight at preemptions, a list for each replica
     ({"topology": {"replicas": 8}, "engine": {"num_gpu_blocks": 60, "max_model_len": 500},
       "workload": {"arrival": {"process": "poisson", "rate_per_s": 150.0}}}, 100_000, 300_000, 4)])

@@ -38,6 +38,13 @@ class ContinuedStreams(RandomStreams):
             self._generators[name] = super().generator(name)
         return self._generators[name]
 
+    def generator_after(self, name: str, count: int) -> np.random.Generator:
+        """Return the generator of the numbers behind the first `count` of a stream, the same at each call."""
+        key = f"{name} {count}"
+        if key not in self._generators:
+            self._generators[key] = super().generator_after(name, count)
+        return self._generators[key]
+
 
 def chunked(section, seed: int) -> Workload:
     """Return the requests of an experiment, to be drawn in chunks.
@@ -60,18 +67,20 @@ def chunked(section, seed: int) -> Workload:
     num_requests = given.num_requests if is_loop else _number(source, seed)
 
     def draw_part(first: int, count: int) -> Workload:
-        drawn = source.preset.draw(streams, count)
+        drawn = source.preset.draw_part(streams, first, count, num_requests)
         arrival_ns = np.zeros(count, np.int64) if is_loop else in_ns(running.next_s(count), None, given.time_scale)
         built = build_workload(Columns(
-            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, request_ids=np.arange(first, first + count)))
+            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, prompts=drawn.prompts,
+            request_ids=np.arange(first, first + count)))
         built.demands["tie_rank"] += first
         if is_loop:                                     # a slot sets it
             built.requests["arrival_ns"] = records.NEVER_NS
         return built
 
     lengths = given.parameters
-    longest = _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
-    rows = chunks.RequestChunks(num_requests, draw_part, longest, chunks.CHUNK_ROWS)
+    shared, longest = lengths.system_prompts, _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
+    rows = chunks.RequestChunks(num_requests, draw_part, longest + (shared.num_tokens if shared else 0),
+                                chunks.CHUNK_ROWS, shares_text=shared is not None)
     if is_loop:
         rows.loop = _loop(rows, section.load, given.ends_s, streams)
     return rows.workload()
