@@ -164,6 +164,8 @@ def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operation
         source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
     if workload.chunks is not None:
         workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
+        workload.chunks.taker.limits = lambda: [
+            (replica.scheduler.limits(), replica.scheduler.why_dropped()) for replica in replicas]
     if plan.far_clients is not None:
         operations[-1].attach(source)
     return source

@@ -27,7 +27,12 @@ _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Taker(Protocol):
-    """Receives the rows of a run before they are given up."""
+    """Receives the rows of a run before they are given up.
+
+    limits : returns why each replica turns requests away, as in `domain.run.Run`; set when the replicas are built.
+    """
+
+    limits: Callable[[], list]
 
     def take(self, part: Workload) -> None:
         """Take the next chunk; its requests have ended, unless the run is over."""

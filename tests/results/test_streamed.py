@@ -2,6 +2,7 @@
 import json
 import math
 import mmap
+import random
 import subprocess
 import sys
 
@@ -286,3 +287,42 @@ def test_memory_does_not_grow_with_the_requests(sections, few, many, most):
         found.append(int(subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
     assert found[1] - found[0] < most * 1024
+
+
+PAUSES = (0.0, 0.03, {"distribution": "exponential", "mean": 0.2}, {"distribution": "uniform", "max": 0.2},
+          {"distribution": "lognormal", "mean": 0.2, "cv": 1.5})
+
+
+def drawn(rng, streamed):
+    """Return an experiment of features that meet at random."""
+    engine = rng.choice(({}, FEW_BLOCKS, WINDOWS, {"async_scheduling": False}, {"vllm_version": "0.10"},
+                         {"enable_prefix_caching": False}, {"num_gpu_blocks": 60, "max_model_len": 300}))
+    router = rng.choice([each for each in ROUTERS if each != "weighted"])
+    table = data(streamed, rng.randint(1000, 5000), rng.randint(1, 99), router, **engine)
+    if rng.random() < 0.5:
+        del table["workload"]["arrival"]
+        pause = rng.choice(PAUSES)
+        table["workload"]["load"] = {
+            "mode": "concurrency", "concurrency": rng.choice((1, 7, 40, 300, 9000)), "think_time_s": pause,
+            "think_time_from": rng.choice(("end", "arrival", "arrival_mean") if pause else ("end",)),
+            "ramp_up_s": rng.choice((0.0, 3.0)), "client_delay_s": rng.choice((0.0, 0.001))}
+    if rng.random() < 0.6:
+        table["workload"]["system_prompts"] = {
+            "num_tokens": rng.choice((15, 16, 100)), "num_prompts": rng.choice((1, 9, 500)),
+            "share": rng.choice((0.3, 1.0)), "popularity": rng.choice(("uniform", "zipf"))}
+    if rng.random() < 0.4:
+        table["workload"]["duration_s"] = rng.uniform(3.0, 20.0)
+    if rng.random() < 0.4:
+        table["horizon_s"] = rng.uniform(3.0, 20.0)
+    if rng.random() < 0.5:
+        table["latency"]["host"] = LATE
+    table["topology"] = {"replicas": rng.choice((1, 2, 5)), "pipeline_parallel": rng.choice((1, 1, 2))}
+    return table
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_features_that_meet_have_the_numbers_of_an_ordinary_run(seed):
+    ordinary, streamed = (
+        simulator.run(read(drawn(random.Random(seed), each))).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert [note for note in streamed["diagnosis"] if "percentiles are" not in note] == ordinary["diagnosis"]
