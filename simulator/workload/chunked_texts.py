@@ -8,7 +8,10 @@ MOST_SEGMENTS = 2               # of a prompt: a system prompt, and the text beh
 
 
 def laid_out(part: Workload) -> np.ndarray:
-    """Return the segments of a chunk, `MOST_SEGMENTS` rows for each request; requests without any have blank rows."""
+    """Return the segments of a chunk, `MOST_SEGMENTS` rows for each request.
+
+    Requests with fewer have blank rows.
+    """
     counts = part.demands["num_segments"].astype(np.int64)
     table = np.zeros(MOST_SEGMENTS * len(part), records.SEGMENT)
     shifts = MOST_SEGMENTS * np.arange(len(part)) - (np.cumsum(counts) - counts)

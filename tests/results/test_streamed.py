@@ -158,6 +158,7 @@ WINDOWS = {"kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_att
 
 @pytest.mark.parametrize(("shared", "router", "engine"), [
     (SHARED, "least_loaded", {}), (SHARED, "random", FEW_BLOCKS), ({"num_tokens": 64}, "round_robin", {}),
+    ({"num_tokens": 64, "num_prompts": 9, "num_questions": 200}, "least_loaded", {}),
     (SHARED, "round_robin", FEW_BLOCKS | {"vllm_version": "0.10"}), (SHARED, "least_loaded", WINDOWS)])
 def test_shared_prompts_have_the_hits_of_an_ordinary_run(shared, router, engine):
     ordinary, streamed = (data(each, router=router, **engine) for each in (False, True))
@@ -309,7 +310,7 @@ def drawn(rng, streamed):
     if rng.random() < 0.6:
         table["workload"]["system_prompts"] = {
             "num_tokens": rng.choice((15, 16, 100)), "num_prompts": rng.choice((1, 9, 500)),
-            "share": rng.choice((0.3, 1.0)), "popularity": rng.choice(("uniform", "zipf"))}
+            **rng.choice(({"share": 0.3, "popularity": "zipf"}, {}, {"num_questions": 20}, {"num_questions": 999}))}
     if rng.random() < 0.4:
         table["workload"]["duration_s"] = rng.uniform(3.0, 20.0)
     if rng.random() < 0.4:

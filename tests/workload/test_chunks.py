@@ -134,7 +134,8 @@ def test_rows_go_in_order_once_no_iteration_can_hold_them(monkeypatch):
 
 
 @pytest.mark.parametrize("shared", [
-    {"num_tokens": 50, "num_prompts": 30, "popularity": "zipf", "share": 0.6}, {"num_tokens": 9}])
+    {"num_tokens": 50, "num_prompts": 30, "popularity": "zipf", "share": 0.6}, {"num_tokens": 9},
+    {"num_tokens": 9, "num_prompts": 7, "num_questions": 5}, {"num_tokens": 9, "num_prompts": 7, "num_questions": 500}])
 def test_shared_texts_are_those_of_a_whole_draw(monkeypatch, shared):
     monkeypatch.setattr(chunks, "CHUNK_ROWS", ROWS)
     given = section("poisson", "uniform", keys={"num_requests": COUNT, "system_prompts": shared})
@@ -148,5 +149,8 @@ def test_shared_texts_are_those_of_a_whole_draw(monkeypatch, shared):
         assert (whole.segments[begins[has_one] + place] == workload.segments[own_begins[has_one] + place]).all()
     assert (counts == own_counts).all()
     assert (whole.requests == workload.requests).all()
-    assert (workload.chunks.public_tokens == np.where(counts > 0, shared["num_tokens"], 0)).all()
+    assert (workload.outcomes == whole.outcomes).all()
+    public = whole.requests["prompt_tokens"] if "num_questions" in shared else np.where(
+        counts > 0, shared["num_tokens"], 0)
+    assert (workload.chunks.public_tokens == public).all()
     assert ((counts > 0).mean() == 1.0) == ("share" not in shared)

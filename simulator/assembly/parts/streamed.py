@@ -119,8 +119,6 @@ ROWS = {
     Feature("bad rows of a trace", "workload.on_bad_row", "refuse", value=_of_trace("on_bad_row")): (
         "the rows of a trace are counted before the run"),
     Feature("presets", "workload.preset", "none"): AT_ONCE,
-    Feature("prompts that come again", "workload.system_prompts.num_questions", value=lambda place: getattr(
-        _drawn("system_prompts")(place), "num_questions", None)): AT_ONCE,
     Feature("rates that place requests", "workload.rate.kind", RATES): AT_ONCE,
     Feature("ramps of arrivals", "workload.arrival.ramp"): AT_ONCE,
     Feature("stretched arrivals", "workload.arrival.rescale_to_rate", False): AT_ONCE,

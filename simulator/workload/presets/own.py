@@ -81,7 +81,7 @@ class Own(Preset):
             return Drawn(prompt_tokens, output_tokens)
         generator = streams.generator("system_prompts")
         if self._system_prompts.num_questions is not None:
-            return self._again_and_again(generator, prompt_tokens, output_tokens)
+            return self._again_and_again(generator, first, prompt_tokens, output_tokens)
         has_one = generator.random(count) < self._system_prompts.share
         chosen = self._chosen(streams.generator_after("system_prompts", total), count)
         chosen[~has_one] = -1
@@ -96,14 +96,18 @@ class Own(Preset):
         given = self._system_prompts
         return zipf_ranks(generator, count, given.num_prompts, given.exponent if given.popularity == "zipf" else 0.0)
 
-    def _again_and_again(self, generator, prompt_tokens, output_tokens) -> Drawn:
+    def _again_and_again(self, generator, first, prompt_tokens, output_tokens) -> Drawn:
         """Let each question of each system prompt come in turn; the first time gives its lengths."""
-        given, count = self._system_prompts, len(prompt_tokens)
-        order = generator.permutation(given.num_prompts * given.num_questions)
-        places = np.arange(count) % len(order)
-        questions, own = order[places], prompt_tokens[places]
+        given = self._system_prompts
+        if first == 0:
+            self._order = generator.permutation(given.num_prompts * given.num_questions)
+            self._first_lengths = np.empty((2, 0), np.int64)
+        left = max(len(self._order) - first, 0)
+        self._first_lengths = np.hstack([self._first_lengths, [prompt_tokens[:left], output_tokens[:left]]])
+        places = (first + np.arange(len(prompt_tokens))) % len(self._order)
+        questions, (own, outputs) = self._order[places], self._first_lengths[:, places]
         prompts = with_prefixes(questions % given.num_prompts, given.num_tokens, own, given.num_prompts + questions)
-        return Drawn(self._whole(own, 1), output_tokens[places], prompts)
+        return Drawn(self._whole(own, 1), outputs, prompts)
 
     def _whole(self, prompt_tokens, has_one):
         """Return the lengths with the system prompts; raise InputErrors for one that is too long."""
