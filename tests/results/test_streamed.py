@@ -176,13 +176,17 @@ def test_a_closed_loop_shares_prompts():
     assert streamed["prefix_cache"]["hit_tokens"] > 10_000
 
 
+PAUSES = (0.0, 0.03, {"distribution": "exponential", "mean": 0.2}, {"distribution": "uniform", "max": 0.2},
+          {"distribution": "lognormal", "mean": 0.2, "cv": 1.5})
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens,session\n" + "".join(
     f"{3 + i / 190:.6f},{i * 37 % 190 + 1},{i * 53 % 61},{i % 89}\n" for i in range(6000))
 
 
 @pytest.mark.parametrize(("router", "keys"), [
     ("session", {}), ("consistent_hash", {"start_s": 9.0, "max_requests": 3000}), ("least_loaded", {"time_scale": 0.8}),
-    ("round_robin", {"duration_s": 20.0, "time_origin": "trace"})])
+    ("round_robin", {"duration_s": 20.0, "time_origin": "trace"}),
+    ("lor", {"load": {"mode": "concurrency", "concurrency": 60, "ramp_up_s": 1.0, "think_time_s": PAUSES[-1]}}),
+    ("session", {"load": {"mode": "concurrency", "concurrency": 90}, "start_s": 5.0, "duration_s": 15.0})])
 def test_a_trace_has_the_numbers_of_an_ordinary_run(tmp_path, monkeypatch, router, keys):
     monkeypatch.setattr(trace, "PIECE_BYTES", 9999)
     (tmp_path / "trace.csv").write_text(TRACE)
@@ -288,10 +292,6 @@ def test_memory_does_not_grow_with_the_requests(sections, few, many, most):
         found.append(int(subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
     assert found[1] - found[0] < most * 1024
-
-
-PAUSES = (0.0, 0.03, {"distribution": "exponential", "mean": 0.2}, {"distribution": "uniform", "max": 0.2},
-          {"distribution": "lognormal", "mean": 0.2, "cv": 1.5})
 
 
 def drawn(rng, streamed):

@@ -58,8 +58,8 @@ def _other(name: str, usual: Any):
 
 
 def _is_loop(place: Place) -> bool:
-    """Return whether slots send drawn requests."""
-    return place.workload.type == "synthetic" and place.workload.load.mode == "concurrency"
+    """Return whether slots send the requests."""
+    return place.workload.load.mode == "concurrency"
 
 
 def _loads(place: Place) -> str:

@@ -6,17 +6,14 @@ import numpy as np
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
 from simulator.domain import records
-from simulator.domain.load import Load
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload import chunks
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
-from simulator.workload.chunked_loop import Loop
+from simulator.workload.chunked_loop import loop_of
 from simulator.workload.columns import Columns
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import MAX_REQUESTS, check_number, in_ns
-from simulator.workload.stages import openings
-from simulator.workload.think_times import pauses
 
 # Classes with draws that follow each other in one stream: a draw of n numbers and one of m are one of n + m.
 PROCESSES = ("poisson", "constant", "gamma", "weibull", "burst")
@@ -82,23 +79,8 @@ def chunked(section, seed: int) -> Workload:
     rows = chunks.RequestChunks(num_requests, draw_part, longest + (shared.num_tokens if shared else 0),
                                 chunks.CHUNK_ROWS, shares_text=shared is not None)
     if is_loop:
-        rows.loop = _loop(rows, section.load, given.ends_s, streams)
+        rows.loop = loop_of(rows, section.load, given.ends_s, streams)
     return rows.workload()
-
-
-def _loop(rows: chunks.RequestChunks, load: Load, ends_s: float | None, streams: RandomStreams) -> Loop:
-    """Return the slots of a closed loop; pauses are columns that are drawn with the rows."""
-    shares = np.empty(0)
-
-    def rest_ns(part: Workload) -> np.ndarray:
-        nonlocal shares
-        drawn_ns, shares = pauses(load, len(part), streams)
-        shares = np.zeros(len(part)) if shares is None else shares
-        return np.zeros(len(part), np.int64) if drawn_ns is None else drawn_ns
-
-    return Loop(openings(load.ramp_up_s, load.concurrency), None if ends_s is None else round(ends_s * 1e9),
-                round((load.client_delay_s or 0.0) * 1e9), rows.column(np.int64, rest_ns),
-                rows.column(np.float64, lambda part: shares))
 
 
 def _number(source, seed: int) -> int:
