@@ -109,7 +109,9 @@ def _by_length(run: Run, status: int) -> list[str]:
 
 
 def counts_by_limit(run: Run, status: int) -> tuple[Counter[str], dict[str, int], int]:
-    """Count the requests that replicas refused, for each limit; nothing where the limits are not known.
+    """Count the requests that replicas refused, for each limit.
+
+    Nothing where the limits are not known.
 
     Returns
     -------

@@ -27,7 +27,9 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 def loop_of(rows, load: Load, ends_s: float | None, streams: RandomStreams) -> Loop:
-    """Return the slots of a closed loop; their pauses are columns that are drawn with the rows.
+    """Return the slots of a closed loop.
+
+    Their pauses are columns that are drawn with the rows.
 
     rows : RequestChunks. ends_s : no request comes then or later. streams : go on where they were left.
     """

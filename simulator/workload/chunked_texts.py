@@ -20,9 +20,11 @@ def laid_out(part: Workload) -> np.ndarray:
 
 
 def public_tokens(part: Workload, first: int) -> np.ndarray:
-    """Return the leading tokens of each text of a chunk that others may share, int32 (requests,).
+    """Return the leading tokens of each text that others may share.
 
-    As `kv.content` does where no prompt has the output of another request. first : row of the first request.
+    int32 (requests,), as `kv.content` does where no prompt has the output of another request.
+
+    first : row of the first request.
     """
     counts, streams = part.demands["num_segments"].astype(np.int64), part.segments["stream"]
     request = np.repeat(np.arange(len(part)), counts)

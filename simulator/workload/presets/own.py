@@ -69,7 +69,9 @@ class Own(Preset):
         return self.draw_part(streams, 0, count, count)
 
     def draw_part(self, streams, first: int, count: int, total: int) -> Drawn:
-        """Return `count` of `total` requests, as `draw` does; `first` is the row of the first one.
+        """Return `count` of `total` requests, as `draw` does.
+
+        first : row of the first one.
 
         One part after the other gives the same requests if each stream of `streams` goes on.
         """

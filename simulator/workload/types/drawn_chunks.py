@@ -36,7 +36,7 @@ class ContinuedStreams(RandomStreams):
         return self._generators[name]
 
     def generator_after(self, name: str, count: int) -> np.random.Generator:
-        """Return the generator of the numbers behind the first `count` of a stream, the same at each call."""
+        """Return the generator behind `count` numbers, the same at each call."""
         key = f"{name} {count}"
         if key not in self._generators:
             self._generators[key] = super().generator_after(name, count)
