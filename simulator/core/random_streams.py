@@ -24,3 +24,12 @@ class RandomStreams:
         """
         key = tuple((self._prefix + name).encode())
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=key)))
+
+    def generator_after(self, name: str, count: int) -> np.random.Generator:
+        """Return a new generator in stream `name`, behind `count` numbers.
+
+        Numbers of `Generator.random`.
+        """
+        generator = RandomStreams.generator(self, name)
+        generator.bit_generator.advance(count)
+        return generator

@@ -26,6 +26,7 @@ from simulator.engine.replica.departures import Departures
 from simulator.engine.replica.rank import Rank
 from simulator.engine.replica.replica import Replica
 from simulator.engine.sources.chunked import Chunked
+from simulator.engine.sources.chunked_loop import ChunkedLoop
 from simulator.engine.sources.scripted import Scripted
 from simulator.engine.sources.trace import Trace
 from simulator.kv.content import Content
@@ -156,11 +157,15 @@ def _source(workload, plan: ClusterPlan, hooks: Hooks, gate: Delivery, operation
     """Return the source of the requests; clients that learn of ends late notify it."""
     if hooks.source is not None:
         source = hooks.source(workload)
+    elif workload.chunks is not None:
+        kind = Chunked if workload.chunks.loop is None else ChunkedLoop
+        source = kind(workload, hooks.recorder, replicas)
     else:
-        source = Scripted(workload, hooks.recorder, gate.last_tokens) if workload.script is not None else (
-            Trace(workload) if workload.chunks is None else Chunked(workload, hooks.recorder, replicas))
+        source = Trace(workload) if workload.script is None else Scripted(workload, hooks.recorder, gate.last_tokens)
     if workload.chunks is not None:
         workload.chunks.followers += [replica.scheduler.forget_rows for replica in replicas]
+        workload.chunks.taker.limits = lambda: [
+            (replica.scheduler.limits(), replica.scheduler.why_dropped()) for replica in replicas]
     if plan.far_clients is not None:
         operations[-1].attach(source)
     return source

@@ -1,7 +1,9 @@
 """The content of the blocks of a request's text, as a chain of 64-bit hashes."""
 from libc.stdint cimport INT32_MAX, INT64_MAX
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 cimport cython
+
+import numpy as np
 
 from simulator.core.errors cimport out_of_memory
 from simulator.domain.request cimport output_stream, own_stream
@@ -52,6 +54,7 @@ cdef class Content:
         cdef const Segment[::1] segments
         cdef const int64_t[::1] begins
         cdef const Item[::1] items
+        cdef int32_t[::1] public_tokens
         self._owners = (workload.requests, workload.demands, workload.segments, workload.items)
         if workload.items is not None and len(workload.items.table):
             begins, items = workload.items.begins, workload.items.table
@@ -62,11 +65,15 @@ cdef class Content:
         self._demands = &demands[0] if len(demands) else NULL
         self._segments = &segments[0] if len(segments) else NULL
         if len(segments) or prompts_return:
-            self._find_public_tokens(len(requests), prompts_return)
+            public_tokens = workload.chunks.public_tokens if workload.chunks is not None else (
+                np.zeros(len(requests) + 1, np.int32))
+            self._public_tokens = &public_tokens[0]
+            self._owners += (public_tokens,)
+            if workload.chunks is None:
+                self._find_public_tokens(len(requests), prompts_return)
 
     def __dealloc__(self):
         cdef int32_t i
-        free(self._public_tokens)
         for i in range(NUM_STREAMS):
             free(self._streams[i].hashes)
 
@@ -74,9 +81,6 @@ cdef class Content:
         cdef int32_t row, i
         cdef int64_t stream, owner, tokens
         cdef const Segment* segment
-        self._public_tokens = <int32_t*>calloc(num_requests + 1, sizeof(int32_t))
-        if self._public_tokens == NULL:
-            raise MemoryError()
         for row in range(num_requests):         # others draw on a stream of the owner: all of its text is public
             for i in range(self._demands[row].num_segments):
                 stream = self._segments[self._demands[row].segments_begin + i].stream

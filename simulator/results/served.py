@@ -105,7 +105,20 @@ def _turned_away(run: Run, status: int) -> np.ndarray:
 
 def _by_length(run: Run, status: int) -> list[str]:
     """Return how many requests replicas refused for each limit; empty where the limits are not known."""
-    requests, counts, longest = run.workload.requests, Counter(), Counter()
+    return limit_texts(status, *counts_by_limit(run, status))
+
+
+def counts_by_limit(run: Run, status: int) -> tuple[Counter[str], dict[str, int], int]:
+    """Count the requests that replicas refused, for each limit.
+
+    Nothing where the limits are not known.
+
+    Returns
+    -------
+    tuple
+        Number of requests by the words of the limit; the longest of their prompts, tokens; the number of all.
+    """
+    requests, counts, longest = run.workload.requests, Counter(), {}
     rows = np.flatnonzero(_turned_away(run, status)) if run.limits else np.empty(0, np.int64)
     replicas = requests["replica"][rows]
     for replica in np.unique(replicas).tolist():
@@ -115,8 +128,13 @@ def _by_length(run: Run, status: int) -> list[str]:
             over = lengths > limit if limit >= 0 else np.ones(len(lengths), bool)
             if over.any():
                 counts[words] += int(over.sum())
-                longest[words] = max(longest[words], int(lengths[over].max()))
+                longest[words] = max(longest.get(words, 0), int(lengths[over].max()))
             lengths = lengths[~over]
+    return counts, longest, len(rows)
+
+
+def limit_texts(status: int, counts: Counter[str], longest: dict[str, int], _: int = 0) -> list[str]:
+    """Return a text for each limit, given what `counts_by_limit` found."""
     verb = "rejected" if status == records.REJECTED else "dropped"
     return [f"{count:,} {verb}, of up to {longest[words]:,} prompt tokens, which {words}"
             for words, count in counts.items()]

@@ -4,7 +4,7 @@ Numbers and definitions are those of `metrics`. Counts and sums are exact; perce
 `quantile_sketch`, and batch means of long runs that of `streamed_load`.
 """
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,13 +19,14 @@ from simulator.results.distributions import sketched_distribution
 from simulator.results.finish import cut_short
 from simulator.results.journeys import journeys_of
 from simulator.results.rates import per_second
-from simulator.results.served import NAMES, is_too_few
+from simulator.results.served import NAMES, counts_by_limit, is_too_few, limit_texts
 from simulator.results.slo import LEAST_TOKENS, MEASURES, verdicts_of
 from simulator.results.streamed_load import LoadSums, QueueSums
 from simulator.results.verdicts import OVERLOADED, TOO_SHORT, UNSERVED
 from simulator.workload.base import Workload
 
 PS_PER_MS, NS_PER_MS = 1e9, 1e6
+REFUSED = (records.REJECTED, records.DROPPED)
 UNITS = {key: PS_PER_MS if key == "tpot_ms" else NS_PER_MS for key in MEASURES}      # of the sketches
 
 
@@ -41,9 +42,11 @@ class StreamedTotals:
     Attributes
     ----------
     keep : called with the requests of each chunk that have come; None: they are summed up alone.
+    limits : returns why each replica turns requests away, as in `domain.run.Run`; set before the run.
     """
 
     keep: Callable[[Workload], None] | None = None
+    limits: Callable[[], list]
 
     def __init__(self, bounds, num_requests: int, num_replicas: int):
         self._bounds, self._num_requests = bounds, num_requests
@@ -51,6 +54,7 @@ class StreamedTotals:
         self._counts = np.zeros(len(records.STATUS_NAMES), np.int64)
         self._sums: Counter[str] = Counter()
         self._causes: dict[str, Counter[str]] = {}
+        self._refused = {status: (Counter(), {}) for status in REFUSED}         # as `counts_by_limit`
         self._is_asked, self._num_asked, self._first_cut = False, 0, None
         self._last_completed_ns = 0
         self._latencies = {key: QuantileSketch() for key in MEASURES}
@@ -102,6 +106,16 @@ class StreamedTotals:
         self._sums["cut"] += len(cut)
         for status, causes in cluster.by_cause(part.requests, journeys_of(self._run(part))).items():
             self._causes.setdefault(status, Counter()).update(causes)
+        for status in REFUSED if np.isin(part.requests["status"], REFUSED).any() else ():
+            self._take_refused(self._run(part, self.limits()), status)
+
+    def _take_refused(self, run: Run, status: int) -> None:
+        """Count requests that replicas refused, by the limit of each."""
+        counts, longest, count = counts_by_limit(run, status)
+        known, known_longest = self._refused[status]
+        known.update(counts)
+        known_longest |= {words: max(tokens, known_longest.get(words, 0)) for words, tokens in longest.items()}
+        self._sums[f"refused {status}"] += count
 
     def _take_others(self, others: np.ndarray) -> None:
         streamed = others[(others["first_token_ns"] >= 0) & (others["output_tokens"] > 0)]
@@ -110,8 +124,8 @@ class StreamedTotals:
         self._others["ttft_ms"].observe(samples("ttft_ms", streamed))
         self._others["queue_ms"].observe(samples("queue_ms", others[others["scheduled_ns"] >= 0]))
 
-    def _run(self, part: Workload) -> Run:
-        return Run(workload=part, complete=True, clock_ns=0, replicas=self._replicas, itl_ns=None)
+    def _run(self, part: Workload, limits: Iterable = ()) -> Run:
+        return Run(workload=part, complete=True, clock_ns=0, replicas=self._replicas, itl_ns=None, limits=limits)
 
     # ---- the numbers
 
@@ -127,7 +141,7 @@ class StreamedTotals:
         rates = per_second(duration_s, completed, self._sums["prompt_tokens"], self._sums["output_tokens"], good)
         return {
             "complete": bool(run.complete),
-            "requests": self._by_status(),
+            "requests": self._by_status() | self._not_sent(run),
             "by_cause": {name: dict(self._causes[name]) for name in NAMES if name in self._causes},
             "unserved": lost,
             "duration_s": duration_s,
@@ -149,15 +163,21 @@ class StreamedTotals:
             "cost_by_node": {},
             "replicas": metrics.described_replicas(run, cluster.replica_shares(run, (), queues)),
             "latency": dict(run.latency),
-            "diagnosis": [*([lost] if lost else self._turned_away()), *cut_notes(run, self._all_counts()),
+            "diagnosis": [*([lost] if lost else self._turned_away()), *cut_notes(run, self._all_counts(run)),
                           *run.diagnosis, *self._remarks()],
         }
 
-    def _all_counts(self) -> np.ndarray:
+    def _all_counts(self, run: Run) -> np.ndarray:
         """Return the number of requests by status, with those that were not drawn yet."""
         counts = self._counts.copy()
+        counts[records.NOT_SENT] = run.workload.chunks.num_not_sent
         counts[records.PENDING] = self._num_requests - counts.sum()
         return counts
+
+    def _not_sent(self, run: Run) -> dict[str, int]:
+        """Return the number of requests that no slot sent, where that can be."""
+        chunks = run.workload.chunks
+        return {} if chunks.loop is None else {"not_sent": chunks.num_not_sent}
 
     def _by_status(self) -> dict[str, int]:
         by_name = dict(zip(records.STATUS_NAMES, self._counts.tolist(), strict=True))
@@ -184,12 +204,19 @@ class StreamedTotals:
         return f"of {came:,} request{'s' * (came > 1)} {served} served: {'; '.join(why)}"
 
     def _turned_away(self) -> list[str]:
-        why = self._ends()
+        why = [text for status in REFUSED for text in limit_texts(status, *self._refused[status])]
         return [f"of {int(self._counts.sum()):,} requests some were not served: {'; '.join(why)}"] if why else []
 
     def _ends(self) -> list[str]:
-        counts = ((int(self._counts[records.STATUS_NAMES.index(name)]), words) for name, words in NAMES.items())
-        return [f"{count:,} {words}" for count, words in counts if count]
+        found = []
+        for name, words in NAMES.items():
+            status = records.STATUS_NAMES.index(name)
+            count = int(self._counts[status])
+            if status in REFUSED:
+                own = limit_texts(status, *self._refused[status])
+                found, count = found + own, count - self._sums[f"refused {status}"] * bool(own)
+            found += [f"{count:,} {words}"] if count else []
+        return found
 
     def _not_completed(self) -> dict:
         return {

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from simulator.core.weighted_samples import WeightedSamples
 from simulator.domain import records
 from simulator.workload.base import Workload
+from simulator.workload.chunked_loop import Loop
+from simulator.workload.chunked_texts import MOST_SEGMENTS, laid_out, public_tokens
 
 CHUNK_ROWS = 1 << 15            # whole pages of any system, for rows of any size
 CAN_GIVE_BACK = hasattr(mmap.mmap, "madvise")
@@ -25,7 +27,12 @@ _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Taker(Protocol):
-    """Receives the rows of a run before they are given up."""
+    """Receives the rows of a run before they are given up.
+
+    limits : returns why each replica turns requests away, as in `domain.run.Run`; set when the replicas are built.
+    """
+
+    limits: Callable[[], list]
 
     def take(self, part: Workload) -> None:
         """Take the next chunk; its requests have ended, unless the run is over."""
@@ -44,6 +51,9 @@ class RequestChunks:
     first_id : id of the first request; the others follow.
     last_completed_ns : the last completion among the rows given to the taker.
     followers : called with the first and last row of chunks when their memory is given back.
+    public_tokens : leading tokens of each text that others may share, int32; None: no request shares any.
+    loop : slots that send the requests; None: they come at times of their own.
+    num_not_sent : rows that no slot sends any more.
     horizon_ns : end of the run; what clients would see later is taken back then, so its requests have not ended.
 
     Parameters
@@ -51,13 +61,16 @@ class RequestChunks:
     num_requests : of the whole run.
     draw_part : called with the first row and the number of rows of each chunk, in order; returns the requests.
     chunk_rows : rows of a chunk, so many that whole pages hold each column: a multiple of a quarter of a page's bytes.
+    shares_text : prompts have segments, `MOST_SEGMENTS` at most.
     """
 
     taker: Taker
     horizon_ns = np.iinfo(np.int64).max
+    loop: Loop | None = None
+    num_not_sent = 0
 
     def __init__(self, num_requests: int, draw_part: Callable[[int, int], Workload], longest_text: int,
-                 chunk_rows: int = CHUNK_ROWS, first_id: int = 0):
+                 chunk_rows: int = CHUNK_ROWS, first_id: int = 0, shares_text: bool = False):
         self.longest_text, self.num_given_up, self.most_held, self.last_completed_ns = longest_text, 0, 0, 0
         self._num_requests, self._draw_part, self._chunk_rows = num_requests, draw_part, chunk_rows
         self._num_drawn, self.first_id = 0, first_id
@@ -68,6 +81,10 @@ class RequestChunks:
         self._ended: deque[tuple[int, int, int]] = deque()      # given to the taker: first, last, when at the latest
         self._requests, self._demands, self._outcomes = (
             self._window(dtype) for dtype in (records.REQUEST, records.DEMAND, records.OUTCOME))
+        self._segments, self.public_tokens = np.empty(0, records.SEGMENT), None
+        if shares_text:
+            self._segments = self._window(records.SEGMENT, MOST_SEGMENTS)
+            self.public_tokens = self._window(np.dtype(np.int32))
 
     def workload(self, notes: tuple[str, ...] = (), labels: Mapping[str, list[str]] | None = None) -> Workload:
         """Return the workload of all rows, none of which is drawn yet.
@@ -75,8 +92,7 @@ class RequestChunks:
         Parameters as in Workload.
         """
         return Workload(
-            requests=self._requests, demands=self._demands, outcomes=self._outcomes,
-            segments=np.empty(0, records.SEGMENT),
+            requests=self._requests, demands=self._demands, outcomes=self._outcomes, segments=self._segments,
             request_ids=range(self.first_id, self.first_id + self._num_requests),
             labels=dict(labels or {}), notes=notes, chunks=self)
 
@@ -96,12 +112,21 @@ class RequestChunks:
         for rows, drawn in ((self._requests, part.requests), (self._demands, part.demands),
                             (self._outcomes, part.outcomes)):
             rows[first:last] = drawn
+        if self.public_tokens is not None:
+            self.public_tokens[first:last] = public_tokens(part, first)
+            self._segments[MOST_SEGMENTS * first:MOST_SEGMENTS * last] = laid_out(part)
+            self._demands["segments_begin"][first:last] = MOST_SEGMENTS * np.arange(first, last)
         for rows, values_of in self._filled:
             rows[first:last] = values_of(part)
         self._held.append((first, last))
         self._num_drawn = last
         self.most_held = max(self.most_held, last - self.num_given_up)
         return last
+
+    def close(self, num_sent: int) -> None:
+        """Mark the rows behind the first `num_sent` as not sent."""
+        self._requests["status"][num_sent:self._num_drawn] = records.NOT_SENT
+        self.num_not_sent = self._num_requests - num_sent
 
     @property
     def held(self) -> np.ndarray:
@@ -154,20 +179,21 @@ class RequestChunks:
             outcomes=self._outcomes[first:last], segments=np.empty(0, records.SEGMENT),
             request_ids=np.arange(first, last) + self.first_id)
 
-    def _window(self, dtype: np.dtype) -> np.ndarray:
-        window = _Window(self._num_requests, dtype)
+    def _window(self, dtype: np.dtype, count: int = 1) -> np.ndarray:
+        """Return a column; count : values of each row."""
+        window = _Window(self._num_requests, dtype, count)
         self._windows.append(window)
         return window.rows
 
 
 class _Window:
-    """A column in reserved memory; `rows` : array (num_rows,), zeros where nothing was written."""
+    """A column in reserved memory; `rows` : array (num_rows * count,), zeros where nothing was written."""
 
-    def __init__(self, num_rows: int, dtype: np.dtype):
-        self._row_bytes = dtype.itemsize
-        self._memory = mmap.mmap(-1, num_rows * dtype.itemsize,
+    def __init__(self, num_rows: int, dtype: np.dtype, count: int):
+        self._row_bytes = count * dtype.itemsize
+        self._memory = mmap.mmap(-1, num_rows * self._row_bytes,
                                  flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-        self.rows = np.frombuffer(self._memory, dtype, num_rows)
+        self.rows = np.frombuffer(self._memory, dtype, count * num_rows)
 
     def give_back(self, first: int, last: int) -> None:
         """Give the memory of some rows, a chunk, back to the system."""

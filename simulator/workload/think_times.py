@@ -16,19 +16,20 @@ def think_times_of(columns: Columns, load: Load, streams: RandomStreams) -> tupl
     """
     clients = columns.clients
     if clients is None:
-        return _think_times(load, len(columns), streams, "think")
+        return pauses(load, len(columns), streams)
     rest_ns, share = np.zeros(len(columns), np.int64), np.zeros(len(columns))
     for rows in by_code(clients.codes):
         code = clients.codes[rows[0]]
-        drawn_ns, drawn_share = _think_times(load, len(rows), streams, "think") if code < 0 else _think_times(
+        drawn_ns, drawn_share = pauses(load, len(rows), streams) if code < 0 else pauses(
             clients.loads[code], len(rows), streams, clients.think_streams[code])
         rest_ns[rows] = 0 if drawn_ns is None else drawn_ns
         share[rows] = 0 if drawn_share is None else drawn_share
     return rest_ns if rest_ns.any() else None, share if share.any() else None
 
 
-def _think_times(load: Load, count: int, streams: RandomStreams,
-                 stream: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+def pauses(load: Load, count: int, streams: RandomStreams,
+           stream: str = "think") -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return pauses of `count` requests and shares, as `think_times_of`."""
     if load.think_time_s == 0.0:
         return None, None
     mean_s = load.think_time_s

@@ -2,6 +2,7 @@
 import json
 import math
 import mmap
+import random
 import subprocess
 import sys
 
@@ -19,7 +20,8 @@ from simulator.workload.types import trace
 from support.every_key import read
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
-EXACT = 1e-10           # sums are rounded once; TPOT to a picosecond
+EXACT = 1e-10           # sums are rounded once
+PS_IN_MS = 1e-9         # TPOT is rounded to it
 OF_STRETCHES = ("served_share", "growth_per_s")         # of more requests than there are stretches
 
 
@@ -56,7 +58,7 @@ def differences(one, other, path=""):
             yield from differences(*pair, f"{path}[{i}]")
     elif isinstance(one, float):
         error = RELATIVE_ERROR if path.endswith(PERCENTILES) else EXACT
-        if not math.isclose(one, other, rel_tol=error, abs_tol=1e-12):
+        if not math.isclose(one, other, rel_tol=error, abs_tol=PS_IN_MS if ".tpot_ms" in path else 1e-12):
             yield path, one, other
     elif one != other:
         yield path, one, other
@@ -111,13 +113,80 @@ def test_a_horizon_cuts_the_same_requests(router, horizon_s, host):
         note for note in streamed["diagnosis"] if "horizon_s" in note]
 
 
+def closed_loop(streamed, load, router="least_loaded", **workload):
+    table = data(streamed, router=router)
+    del table["workload"]["arrival"]
+    table["workload"] |= {"load": {"mode": "concurrency", "concurrency": 40} | load} | workload
+    return table
+
+
+@pytest.mark.parametrize(("load", "keys"), [
+    ({}, {}), ({"concurrency": 7, "think_time_s": 0.05, "client_delay_s": 0.001}, {"horizon_s": 30.0}),
+    ({"think_time_s": {"distribution": "lognormal", "mean": 0.3, "cv": 2.0}, "ramp_up_s": 3.0}, {}),
+    ({"think_time_s": {"distribution": "exponential", "mean": 0.3}, "think_time_from": "arrival"}, {"seed": 2}),
+    ({"think_time_s": {"distribution": "uniform", "max": 0.3}, "think_time_from": "arrival_mean"}, {}),
+    ({"concurrency": 9000}, {}), ({}, {"horizon_s": 7.0})])
+def test_a_closed_loop_has_the_numbers_of_an_ordinary_run(load, keys):
+    ordinary, streamed = (
+        simulator.run(read(closed_loop(each, load) | keys)).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert ordinary["requests"]["completed"] > 900
+
+
+@pytest.mark.parametrize(("duration_s", "keys", "is_over"), [
+    (7.0, {}, True), (6.0, {"horizon_s": 7.0}, True), (7.5, {"horizon_s": 7.0}, False)])
+def test_slots_send_nothing_after_the_end(duration_s, keys, is_over):
+    ordinary, streamed = (
+        simulator.run(read(closed_loop(each, {}, duration_s=duration_s) | keys)).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert bool(streamed["requests"]["not_sent"]) == is_over
+    assert [note for note in ordinary["diagnosis"] if "horizon_s" in note] == [
+        note for note in streamed["diagnosis"] if "horizon_s" in note]
+
+
+def test_the_end_of_a_closed_loop_needs_a_number():
+    table = closed_loop(True, {}, duration_s=7.0)
+    del table["workload"]["num_requests"]
+    with pytest.raises(InputErrors, match=r"num_requests, or duration_s without slots.*: the number of requests must"):
+        read(table)
+
+
+SHARED = {"num_tokens": 100, "num_prompts": 40, "popularity": "zipf", "share": 0.8}
+FEW_BLOCKS = {"num_gpu_blocks": 60, "max_model_len": 600}
+WINDOWS = {"kv_cache_groups": [{"kind": "full_attention"}, {"kind": "sliding_attention", "window": 64}]}
+
+
+@pytest.mark.parametrize(("shared", "router", "engine"), [
+    (SHARED, "least_loaded", {}), (SHARED, "random", FEW_BLOCKS), ({"num_tokens": 64}, "round_robin", {}),
+    ({"num_tokens": 64, "num_prompts": 9, "num_questions": 200}, "least_loaded", {}),
+    (SHARED, "round_robin", FEW_BLOCKS | {"vllm_version": "0.10"}), (SHARED, "least_loaded", WINDOWS)])
+def test_shared_prompts_have_the_hits_of_an_ordinary_run(shared, router, engine):
+    ordinary, streamed = (data(each, router=router, **engine) for each in (False, True))
+    for table in (ordinary, streamed):
+        table["workload"]["system_prompts"] = shared
+    ordinary, streamed = (simulator.run(read(table)).summary for table in (ordinary, streamed))
+    assert not list(differences(ordinary, streamed))
+    assert streamed["prefix_cache"]["hit_tokens"] > 10_000
+
+
+def test_a_closed_loop_shares_prompts():
+    ordinary, streamed = (simulator.run(read(
+        closed_loop(each, {}, system_prompts=SHARED))).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert streamed["prefix_cache"]["hit_tokens"] > 10_000
+
+
+PAUSES = (0.0, 0.03, {"distribution": "exponential", "mean": 0.2}, {"distribution": "uniform", "max": 0.2},
+          {"distribution": "lognormal", "mean": 0.2, "cv": 1.5})
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens,session\n" + "".join(
     f"{3 + i / 190:.6f},{i * 37 % 190 + 1},{i * 53 % 61},{i % 89}\n" for i in range(6000))
 
 
 @pytest.mark.parametrize(("router", "keys"), [
     ("session", {}), ("consistent_hash", {"start_s": 9.0, "max_requests": 3000}), ("least_loaded", {"time_scale": 0.8}),
-    ("round_robin", {"duration_s": 20.0, "time_origin": "trace"})])
+    ("round_robin", {"duration_s": 20.0, "time_origin": "trace"}),
+    ("lor", {"load": {"mode": "concurrency", "concurrency": 60, "ramp_up_s": 1.0, "think_time_s": PAUSES[-1]}}),
+    ("session", {"load": {"mode": "concurrency", "concurrency": 90}, "start_s": 5.0, "duration_s": 15.0})])
 def test_a_trace_has_the_numbers_of_an_ordinary_run(tmp_path, monkeypatch, router, keys):
     monkeypatch.setattr(trace, "PIECE_BYTES", 9999)
     (tmp_path / "trace.csv").write_text(TRACE)
@@ -196,6 +265,8 @@ from support.every_key import read
 table = data(True, {count})
 for section, keys in {sections!r}.items():
     table[section] |= keys
+if "load" in table["workload"]:
+    del table["workload"]["arrival"]
 simulator.run(read(table))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -206,6 +277,11 @@ SHORT = {"output_tokens": {"distribution": "constant", "tokens": 1}}
 @pytest.mark.parametrize(("sections", "few", "many", "most"), [
     ({"workload": SHORT}, 100_000, 230_000, 8),                     # of 22 MB for the rows of the further requests
     ({"workload": SHORT, "topology": {"pipeline_parallel": 2}}, 100_000, 430_000, 4),       # of 7 for turns
+    # of 26, pauses of slots among them
+    ({"workload": SHORT | {"load": {"mode": "concurrency", "concurrency": 64, "think_time_s": 0.1}}}, 100_000, 230_000,
+     4),
+    # of 31, with segments of shared prompts
+    ({"workload": SHORT | {"system_prompts": {"num_tokens": 64, "num_prompts": 50}}}, 100_000, 230_000, 4),
     # of 7 for tokens in flight at preemptions, a list for each replica
     ({"topology": {"replicas": 8}, "engine": {"num_gpu_blocks": 60, "max_model_len": 500},
       "workload": {"arrival": {"process": "poisson", "rate_per_s": 150.0}}}, 100_000, 300_000, 4)])
@@ -216,3 +292,38 @@ def test_memory_does_not_grow_with_the_requests(sections, few, many, most):
         found.append(int(subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
     assert found[1] - found[0] < most * 1024
+
+
+def drawn(rng, streamed):
+    """Return an experiment of features that meet at random."""
+    engine = rng.choice(({}, FEW_BLOCKS, WINDOWS, {"async_scheduling": False}, {"vllm_version": "0.10"},
+                         {"enable_prefix_caching": False}, {"num_gpu_blocks": 60, "max_model_len": 300}))
+    router = rng.choice([each for each in ROUTERS if each != "weighted"])
+    table = data(streamed, rng.randint(1000, 5000), rng.randint(1, 99), router, **engine)
+    if rng.random() < 0.5:
+        del table["workload"]["arrival"]
+        pause = rng.choice(PAUSES)
+        table["workload"]["load"] = {
+            "mode": "concurrency", "concurrency": rng.choice((1, 7, 40, 300, 9000)), "think_time_s": pause,
+            "think_time_from": rng.choice(("end", "arrival", "arrival_mean") if pause else ("end",)),
+            "ramp_up_s": rng.choice((0.0, 3.0)), "client_delay_s": rng.choice((0.0, 0.001))}
+    if rng.random() < 0.6:
+        table["workload"]["system_prompts"] = {
+            "num_tokens": rng.choice((15, 16, 100)), "num_prompts": rng.choice((1, 9, 500)),
+            **rng.choice(({"share": 0.3, "popularity": "zipf"}, {}, {"num_questions": 20}, {"num_questions": 999}))}
+    if rng.random() < 0.4:
+        table["workload"]["duration_s"] = rng.uniform(3.0, 20.0)
+    if rng.random() < 0.4:
+        table["horizon_s"] = rng.uniform(3.0, 20.0)
+    if rng.random() < 0.5:
+        table["latency"]["host"] = LATE
+    table["topology"] = {"replicas": rng.choice((1, 2, 5)), "pipeline_parallel": rng.choice((1, 1, 2))}
+    return table
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_features_that_meet_have_the_numbers_of_an_ordinary_run(seed):
+    ordinary, streamed = (
+        simulator.run(read(drawn(random.Random(seed), each))).summary for each in (False, True))
+    assert not list(differences(ordinary, streamed))
+    assert [note for note in streamed["diagnosis"] if "percentiles are" not in note] == ordinary["diagnosis"]

@@ -45,8 +45,8 @@ STREAMED = tuple({"output.streamed": True} | more for more in (
      "cluster.routing": {"policy": "cache_aware", "latency_s": 0.1, "retry_timeout_s": 1.0},
      "engine.policy": "priority", "engine.max_num_queued_reqs": 9, "engine.max_num_queued_tokens": 9,
      "engine.structured_outputs": {"fraction": 0.5}, "engine.encoder": {}, "engine.task": "pooling",
-     "workload.system_prompts": {"num_tokens": 9},
-     "workload.load": {"max_in_flight": 9},
+     "workload.load": {"mode": "concurrency", "concurrency": 9, "unit": "session", "think_time_s": {
+         "distribution": "simulator.workload.drawing.times:Constant", "value": 1.0}},
      "workload.measure": {"warmup_s": 1.0}, "workload.warmup": {"copies_of_first": 1},
      "workload.output_knowledge": {"predictor": "exact"}, "workload.cancel_at_deadline": False,
      "workload.images": {"count": {"distribution": "constant", "tokens": 1}, "rule": "tokens_per_image",

@@ -131,3 +131,26 @@ def test_rows_go_in_order_once_no_iteration_can_hold_them(monkeypatch):
     rest = held.rest(workload, gaps)
     assert list(rest.request_ids) == list(range(2 * ROWS, 3 * ROWS))
     assert len(held.taker.parts) == 3
+
+
+@pytest.mark.parametrize("shared", [
+    {"num_tokens": 50, "num_prompts": 30, "popularity": "zipf", "share": 0.6}, {"num_tokens": 9},
+    {"num_tokens": 9, "num_prompts": 7, "num_questions": 5}, {"num_tokens": 9, "num_prompts": 7, "num_questions": 500}])
+def test_shared_texts_are_those_of_a_whole_draw(monkeypatch, shared):
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", ROWS)
+    given = section("poisson", "uniform", keys={"num_requests": COUNT, "system_prompts": shared})
+    whole, workload = load(given, 11), chunked(given, 11)
+    while workload.chunks.draw() < COUNT:
+        pass
+    (begins, counts), (own_begins, own_counts) = (
+        (each.demands["segments_begin"].astype(np.int64), each.demands["num_segments"]) for each in (whole, workload))
+    for place in range(int(counts.max())):
+        has_one = counts > place
+        assert (whole.segments[begins[has_one] + place] == workload.segments[own_begins[has_one] + place]).all()
+    assert (counts == own_counts).all()
+    assert (whole.requests == workload.requests).all()
+    assert (workload.outcomes == whole.outcomes).all()
+    public = whole.requests["prompt_tokens"] if "num_questions" in shared else np.where(
+        counts > 0, shared["num_tokens"], 0)
+    assert (workload.chunks.public_tokens == public).all()
+    assert ((counts > 0).mean() == 1.0) == ("share" not in shared)

@@ -17,7 +17,7 @@ from simulator.errors import InputErrors, KeyFault
 from simulator.results.streamed import StreamedTotals
 from simulator.results.summary_keys import keys_of
 from simulator.workload.chunks import CAN_GIVE_BACK
-from simulator.workload.types.drawn_chunks import LENGTHS, PROCESSES, RATES
+from simulator.workload.types.drawn_chunks import LENGTHS, PAUSES, PROCESSES, RATES
 from simulator.workload.types.trace_chunks import FORMATS
 
 KEY = "output.streamed"
@@ -27,10 +27,12 @@ ROUTERS = ("round_robin", "random", "least_loaded", "power_of_two", "weighted", 
            "least_latency")
 SCORERS = ("queue-depth", "kv-utilization", "running-requests", "active-requests", "load-balance", "load-aware",
            "token-load", "vllm-dp")
+# Keys of a closed loop of requests.
+SLOTS = ("mode", "concurrency", "think_time_s", "think_time_from", "client_delay_s", "ramp_up_s")
 STREAMED = Feature("requests given up when they end", KEY, False)
 GIVEN_UP = "rows are given up when their requests end"
 AT_ONCE = "their requests are drawn together"
-OPEN = "requests are drawn for an open loop"
+OPEN = "requests are drawn for an open loop, or for slots"
 NOT_SUMMED = "its numbers are not summed up request by request"
 WAY = "the way of each request to its replica is kept to the end of the run"
 VISITS = "the visits of each request are kept to the end of the run"
@@ -53,6 +55,23 @@ def _other(name: str, usual: Any):
         return ", ".join(key for key in given.__struct_fields__ if getattr(given, key) != getattr(usual, key))
 
     return value
+
+
+def _is_loop(place: Place) -> bool:
+    """Return whether slots send the requests."""
+    return place.workload.load.mode == "concurrency"
+
+
+def _loads(place: Place) -> str:
+    """Return the keys of [workload.load] that are not the usual ones, or of slots for requests."""
+    load, usual = place.workload.load, Load()
+    return ", ".join(key for key in load.__struct_fields__ if getattr(load, key) != getattr(usual, key)
+                     and not (key in SLOTS and _is_loop(place)))
+
+
+def _pauses(place: Place) -> str | None:
+    """Return the distribution of pauses of slots; None: they are alike, or there are none."""
+    return getattr(place.workload.load.think_time_s, "distribution", None)
 
 
 def _given(*keys: str):
@@ -81,8 +100,10 @@ def _hashed_key(place: Place) -> str | None:
     return getattr(routing.parameters, "key", None) if routing.policy == "consistent_hash" else None
 
 
-NUMBERED = Feature("numbers of requests", "workload.num_requests", value=_given("num_requests", "duration_s"))
-ARRIVING = Feature("arrival processes", "workload.arrival", value=_given("arrival", "rate"))
+NUMBERED = Feature("numbers of requests", "workload.num_requests", value=lambda place: _given(
+    "num_requests", *([] if _is_loop(place) else ["duration_s"]))(place))
+ARRIVING = Feature("arrival processes", "workload.arrival", value=lambda place: _is_loop(place) or _given(
+    "arrival", "rate")(place))
 LENGTH_KEYS = ("prompt_tokens", "output_tokens")
 
 # what does not go with it -> why
@@ -98,15 +119,14 @@ ROWS = {
     Feature("bad rows of a trace", "workload.on_bad_row", "refuse", value=_of_trace("on_bad_row")): (
         "the rows of a trace are counted before the run"),
     Feature("presets", "workload.preset", "none"): AT_ONCE,
-    Feature("system prompts", "workload.system_prompts", value=_drawn("system_prompts")): (
-        "KV that requests share names rows of requests that have ended"),
     Feature("rates that place requests", "workload.rate.kind", RATES): AT_ONCE,
     Feature("ramps of arrivals", "workload.arrival.ramp"): AT_ONCE,
     Feature("stretched arrivals", "workload.arrival.rescale_to_rate", False): AT_ONCE,
     Feature("arrivals that are not drawn one by one", "workload.arrival.process", PROCESSES): AT_ONCE,
     **{Feature("lengths that are not drawn one by one", f"workload.{name}.distribution", LENGTHS,
                value=_distribution(name)): AT_ONCE for name in LENGTH_KEYS},
-    Feature("loads but given arrivals", "workload.load", value=_other("load", Load())): OPEN,
+    Feature("loads but given arrivals and slots for requests", "workload.load", value=_loads): OPEN,
+    Feature("pauses that are not drawn one by one", "workload.load.think_time_s", PAUSES, value=_pauses): AT_ONCE,
     Feature("measured parts", "workload.measure", value=_other("measure", Measure())): (
         "it depends on the end of the run which requests are measured"),
     Feature("requests that warm up", "workload.warmup", value=_other("warmup", Warmup())): OPEN,
@@ -146,7 +166,8 @@ class Streamed(Part):
     conflicts = [*(Conflict(feature, STREAMED, why) for feature, why in ROWS.items()),
                  *(Conflict(STREAMED, without(feature, phrase), lambda place, why=why: why if place.workload else "",
                             why) for feature, phrase, why in (
-                     (NUMBERED, "workload.num_requests or duration_s", "the number of requests must be known"),
+                     (NUMBERED, "workload.num_requests, or duration_s without slots",
+                      "the number of requests must be known"),
                      (ARRIVING, "[workload.arrival] or [workload.rate]", OPEN)))]
     summary_before = "latency"
     summary_keys = keys_of(quantiles__relative_error="largest error of the percentiles of this file, as a share of "

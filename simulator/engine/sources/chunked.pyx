@@ -1,15 +1,8 @@
 """A drawn trace: rows come in chunks, and go when all requests of a chunk have ended."""
-from libc.stdint cimport int32_t, int64_t
-cimport cython
-
 from simulator.core.clock cimport NEVER_NS
-from simulator.domain.request cimport Request
-from simulator.engine.output.recorder cimport Recorder
 from simulator.engine.replica.replica cimport Replica
-from simulator.engine.sources.base cimport Source
 
 
-@cython.final
 cdef class Chunked(Source):
     """The requests of a workload with `chunks`, in order of their arrival.
 
@@ -18,15 +11,8 @@ cdef class Chunked(Source):
     replicas : list of Replica that serve the requests.
     """
 
-    cdef const Request* _requests       # borrowed from the workload
-    cdef object _owner, _chunks
-    cdef Recorder _recorder
-    cdef list _replicas
-    cdef int64_t _num_requests
-    cdef int64_t _num_drawn             # leading rows that have been drawn
-
     def __init__(self, workload, Recorder recorder, replicas):
-        cdef const Request[::1] requests = workload.requests
+        cdef Request[::1] requests = workload.requests
         self._owner, self._chunks = workload, workload.chunks
         self._recorder, self._replicas = recorder, replicas
         self._num_requests = self.num_left = len(requests)

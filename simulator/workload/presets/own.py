@@ -66,6 +66,15 @@ class Own(Preset):
 
     def draw(self, streams, count):
         """Return the requests; raise InputErrors for a prompt that is empty or too long."""
+        return self.draw_part(streams, 0, count, count)
+
+    def draw_part(self, streams, first: int, count: int, total: int) -> Drawn:
+        """Return `count` of `total` requests, as `draw` does.
+
+        first : row of the first one.
+
+        One part after the other gives the same requests if each stream of `streams` goes on.
+        """
         prompt_tokens = self._prompt_tokens.draw(streams.generator("prompt_lengths"), count)
         if prompt_tokens.min() < 1:
             raise InputErrors([KeyFault("workload.prompt_tokens: draws a prompt of 0 tokens; raise min to 1 or more")])
@@ -74,30 +83,33 @@ class Own(Preset):
             return Drawn(prompt_tokens, output_tokens)
         generator = streams.generator("system_prompts")
         if self._system_prompts.num_questions is not None:
-            return self._again_and_again(generator, prompt_tokens, output_tokens)
-        return self._after_system_prompts(generator, prompt_tokens, output_tokens)
+            return self._again_and_again(generator, first, prompt_tokens, output_tokens)
+        has_one = generator.random(count) < self._system_prompts.share
+        chosen = self._chosen(streams.generator_after("system_prompts", total), count)
+        chosen[~has_one] = -1
+        prompts = with_prefixes(chosen, self._system_prompts.num_tokens, prompt_tokens, first_row=first)
+        return Drawn(self._whole(prompt_tokens, has_one), output_tokens, prompts)
 
-    def _after_system_prompts(self, generator, prompt_tokens, output_tokens) -> Drawn:
-        """Put a system prompt in front of a share of the prompts.
+    def _chosen(self, generator, count) -> np.ndarray:
+        """Return the system prompts in front of `count` prompts.
 
         In front of, not inside: as `vllm bench serve --random-prefix-len` counts.
         """
-        given, count = self._system_prompts, len(prompt_tokens)
-        has_one = generator.random(count) < given.share
-        exponent = given.exponent if given.popularity == "zipf" else 0.0
-        chosen = zipf_ranks(generator, count, given.num_prompts, exponent)
-        chosen[~has_one] = -1
-        lengths = self._whole(prompt_tokens, has_one)
-        return Drawn(lengths, output_tokens, with_prefixes(chosen, given.num_tokens, prompt_tokens))
+        given = self._system_prompts
+        return zipf_ranks(generator, count, given.num_prompts, given.exponent if given.popularity == "zipf" else 0.0)
 
-    def _again_and_again(self, generator, prompt_tokens, output_tokens) -> Drawn:
+    def _again_and_again(self, generator, first, prompt_tokens, output_tokens) -> Drawn:
         """Let each question of each system prompt come in turn; the first time gives its lengths."""
-        given, count = self._system_prompts, len(prompt_tokens)
-        order = generator.permutation(given.num_prompts * given.num_questions)
-        places = np.arange(count) % len(order)
-        questions, own = order[places], prompt_tokens[places]
+        given = self._system_prompts
+        if first == 0:
+            self._order = generator.permutation(given.num_prompts * given.num_questions)
+            self._first_lengths = np.empty((2, 0), np.int64)
+        left = max(len(self._order) - first, 0)
+        self._first_lengths = np.hstack([self._first_lengths, [prompt_tokens[:left], output_tokens[:left]]])
+        places = (first + np.arange(len(prompt_tokens))) % len(self._order)
+        questions, (own, outputs) = self._order[places], self._first_lengths[:, places]
         prompts = with_prefixes(questions % given.num_prompts, given.num_tokens, own, given.num_prompts + questions)
-        return Drawn(self._whole(own, 1), output_tokens[places], prompts)
+        return Drawn(self._whole(own, 1), outputs, prompts)
 
     def _whole(self, prompt_tokens, has_one):
         """Return the lengths with the system prompts; raise InputErrors for one that is too long."""

@@ -5,10 +5,12 @@ import numpy as np
 
 from simulator import registry
 from simulator.core.random_streams import RandomStreams
+from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload import chunks
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
+from simulator.workload.chunked_loop import loop_of
 from simulator.workload.columns import Columns
 from simulator.workload.drawing.choices import LengthChoice
 from simulator.workload.drawing.timing import MAX_REQUESTS, check_number, in_ns
@@ -16,6 +18,7 @@ from simulator.workload.drawing.timing import MAX_REQUESTS, check_number, in_ns
 # Classes with draws that follow each other in one stream: a draw of n numbers and one of m are one of n + m.
 PROCESSES = ("poisson", "constant", "gamma", "weibull", "burst")
 RATES = ("diurnal", "mmpp", "piecewise", "spike")
+PAUSES = ("constant", "exponential", "lognormal", "uniform")
 LENGTHS = ("constant", "uniform", "normal", "lognormal", "exponential", "zipf", "pareto_lognormal", "empirical")
 
 
@@ -32,6 +35,13 @@ class ContinuedStreams(RandomStreams):
             self._generators[name] = super().generator(name)
         return self._generators[name]
 
+    def generator_after(self, name: str, count: int) -> np.random.Generator:
+        """Return the generator behind `count` numbers, the same at each call."""
+        key = f"{name} {count}"
+        if key not in self._generators:
+            self._generators[key] = super().generator_after(name, count)
+        return self._generators[key]
+
 
 def chunked(section, seed: int) -> Workload:
     """Return the requests of an experiment, to be drawn in chunks.
@@ -47,19 +57,30 @@ def chunked(section, seed: int) -> Workload:
     """
     given, streams = section.parameters, ContinuedStreams(seed)
     source = registry.load("workload", section.type)(given)
-    running, num_requests = source.timing.running(source.preset.gaps(streams), streams), _number(source, seed)
+    is_loop = section.load.mode == "concurrency"
+    if is_loop:
+        source.refuse_times()
+    running = None if is_loop else source.timing.running(source.preset.gaps(streams), streams)
+    num_requests = given.num_requests if is_loop else _number(source, seed)
 
     def draw_part(first: int, count: int) -> Workload:
-        drawn = source.preset.draw(streams, count)
+        drawn = source.preset.draw_part(streams, first, count, num_requests)
+        arrival_ns = np.zeros(count, np.int64) if is_loop else in_ns(running.next_s(count), None, given.time_scale)
         built = build_workload(Columns(
-            in_ns(running.next_s(count), None, given.time_scale), drawn.prompt_tokens, drawn.output_tokens,
+            arrival_ns, drawn.prompt_tokens, drawn.output_tokens, prompts=drawn.prompts,
             request_ids=np.arange(first, first + count)))
         built.demands["tie_rank"] += first
+        if is_loop:                                     # a slot sets it
+            built.requests["arrival_ns"] = records.NEVER_NS
         return built
 
     lengths = given.parameters
-    longest = _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
-    return chunks.RequestChunks(num_requests, draw_part, longest, chunks.CHUNK_ROWS).workload()
+    shared, longest = lengths.system_prompts, _longest(lengths.prompt_tokens) + max(_longest(lengths.output_tokens), 1)
+    rows = chunks.RequestChunks(num_requests, draw_part, longest + (shared.num_tokens if shared else 0),
+                                chunks.CHUNK_ROWS, shares_text=shared is not None)
+    if is_loop:
+        rows.loop = loop_of(rows, section.load, given.ends_s, streams)
+    return rows.workload()
 
 
 def _number(source, seed: int) -> int:

@@ -101,6 +101,12 @@ class Synthetic:
         """
         return self.drawn(streams, self._arrivals(streams) if options.arrivals else self._at_once(options))
 
+    def refuse_times(self) -> None:
+        """Refuse keys on the times of requests, which a load releases itself."""
+        for key, default in (("rate", None), ("time_scale", 1.0)):
+            if getattr(self.parameters, key) != default:
+                raise InputErrors([KeyFault(f"workload.{key}: [workload.load] says when requests come; leave it out")])
+
     def drawn(self, streams: RandomStreams, arrival_ns: np.ndarray) -> Columns:
         """Return requests with these arrival times, or with the first of the times."""
         drawn = self.preset.draw(streams, len(arrival_ns))
@@ -121,9 +127,7 @@ class Synthetic:
     def _at_once(self, options: ColumnOptions) -> np.ndarray:
         """Return zero arrivals, for a load that releases requests itself."""
         given = self.parameters
-        for key, default in (("rate", None), ("time_scale", 1.0)):
-            if getattr(given, key) != default:
-                raise InputErrors([KeyFault(f"workload.{key}: [workload.load] says when requests come; leave it out")])
+        self.refuse_times()
         count = options.num_requests or given.num_requests
         if given.num_requests is None and self.preset.draws_all_at_once:
             raise InputErrors([KeyFault(

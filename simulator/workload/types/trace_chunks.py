@@ -11,12 +11,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from simulator import registry
+from simulator.domain import records
 from simulator.errors import InputErrors, KeyFault
 from simulator.workload import chunks
 from simulator.workload.base import Workload
 from simulator.workload.build import build_workload
+from simulator.workload.chunked_loop import loop_of
 from simulator.workload.columns import Columns
 from simulator.workload.scales import scale
+from simulator.workload.types.drawn_chunks import ContinuedStreams
 from simulator.workload.types.trace import Trace
 from simulator.workload.windows import MANY, Placement, Window, notes_on_start
 
@@ -29,18 +32,27 @@ def chunked(section, seed: int) -> Workload:
     `workload.load.load` reads the same at once.
 
     section : simulator.config.experiment.Workload, of type "trace" and a format of `FORMATS`.
-    seed : not used.
+    seed : of pauses of slots.
 
     Raises
     ------
     InputErrors
         Faults of the file, by line; rows that are not in order of time; a window or an end that leaves no request.
     """
-    trace = registry.load("workload", section.type)(section.parameters)
-    survey = _Survey(trace)
-    return chunks.RequestChunks(
-        survey.num_served, _Reading(trace, survey).draw, survey.longest_text, chunks.CHUNK_ROWS,
-        survey.num_before).workload(survey.notes, survey.labels)
+    trace, is_loop = registry.load("workload", section.type)(section.parameters), section.load.mode == "concurrency"
+    survey = _Survey(trace, None if is_loop else section.parameters.duration_s)
+    reading = _Reading(trace, survey)
+
+    def draw_part(first: int, count: int) -> Workload:
+        drawn = reading.draw(first, count)
+        if is_loop:                                     # a slot sets it
+            drawn.requests["arrival_ns"] = records.NEVER_NS
+        return drawn
+
+    rows = chunks.RequestChunks(survey.num_served, draw_part, survey.longest_text, chunks.CHUNK_ROWS, survey.num_before)
+    if is_loop:
+        rows.loop = loop_of(rows, section.load, section.parameters.duration_s, ContinuedStreams(seed))
+    return rows.workload(survey.notes, survey.labels)
 
 
 class _Course(msgspec.Struct):
@@ -72,10 +84,14 @@ class _Survey:
     num_served : requests of the run. num_before : requests before the window.
     longest_text : most tokens of a request of the run, prompt and output.
     labels : names behind the codes of columns. notes : on the trace.
+
+    Parameters
+    ----------
+    duration_s : requests arrive before it; None: all do.
     """
 
-    def __init__(self, trace: Trace):
-        self._given, self._course = trace.parameters, None
+    def __init__(self, trace: Trace, duration_s: float | None):
+        self._given, self._course, self._duration_s = trace.parameters, None, duration_s
         self.num_served = self.num_before = self.longest_text = self._num_after = self._num_rows = self._last_ns = 0
         self._disorder, self._top_ns = -1, np.empty(0, np.int64)
         self.labels, self.notes = {}, ()
@@ -88,8 +104,7 @@ class _Survey:
                                "with output.streamed requests are read when they are due: sort them by time"])
         self.notes += self._notes()
         if not self.num_served:
-            raise InputErrors([KeyFault(f"workload.duration_s: no request arrives before "
-                                        f"{self._given.duration_s:g} s")])
+            raise InputErrors([KeyFault(f"workload.duration_s: no request arrives before {duration_s:g} s")])
 
     @property
     def course(self) -> _Course:
@@ -116,8 +131,8 @@ class _Survey:
 
     def _take_served(self, columns: Columns) -> None:
         given, count = self._given, len(columns)
-        if given.duration_s is not None:
-            count = int(np.searchsorted(columns.arrival_ns, round(given.duration_s * 1e9)))
+        if self._duration_s is not None:
+            count = int(np.searchsorted(columns.arrival_ns, round(self._duration_s * 1e9)))
         if given.max_requests:
             count = min(count, given.max_requests - self.num_served)
         texts = columns.prompt_tokens[:count] + np.maximum(columns.output_tokens[:count], 1)
