@@ -215,7 +215,7 @@ def _own_notes(plan: Plan) -> list[str]:
         alike = [plan.answer.of(each).words for each in plan.answer.ended.results.ranking[1:]
                  if each.rate >= (1 - REL_TOL) * best.rate]
         notes.append(f"rates are found to {REL_TOL:.0%}, each with one seed" + (
-            f"; no further from {deployment.words}: {', '.join(alike)}" if alike else ""))
+            f"; as good as {deployment.words}: {', '.join(alike)}" if alike else ""))
     if question.requests.rate is None and (idle := question.gpus - best.candidate.gpus):
         notes.append(f"{idle} of {question.gpus} GPUs are idle: {deployment.words} takes {best.candidate.gpus}")
     if question.requests.rate is not None and plan.holds and question.requests.rate < IDLE * deployment.rate:

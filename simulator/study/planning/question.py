@@ -6,11 +6,15 @@ import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import tomli
 
 from simulator.config.huggingface.reader import read_config
+from simulator.config.layers import Source
+from simulator.config.reader import Reader
+from simulator.domain.costs import Price
 from simulator.domain.facts import hub_ids, load_accelerator, load_model, names
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.short_names import accelerator_named
@@ -28,6 +32,12 @@ ENGINES = (VLLM, SGLANG, TENSORRT)
 RESERVED = {SGLANG: 6}          # tokens of its context_length that it keeps: scheduler.py, max_req_input_len
 FLAG_TABLES = {SGLANG: "sglang", TENSORRT: "trtllm"}    # of engines with one modelled version
 TPOT_KEYS = ("tpot_ms", "itl_ms")                       # numbers that an answer of one token does not have
+
+
+class _File(msgspec.Struct):
+    """What --prices reads of a file."""
+
+    prices: Annotated[dict[str, Price], msgspec.Meta(extra={"facts": "hardware"})]
 
 
 class Requests(NamedTuple):
@@ -225,12 +235,16 @@ def _read_prices(text: str | None) -> Any:
             raise InputErrors([f"--prices: expected the price of a GPU-hour above 0, found {text}"])
         return number
     try:
-        table = tomli.loads(Path(text).read_text(encoding="utf-8"))
+        table = tomli.loads(Path(text).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"--prices: expected the price of a GPU-hour, or a file with [prices]; {text}: "
                            f"{getattr(error, 'strerror', None) or error}"]) from None
     if not isinstance(table.get("prices"), dict):
         raise InputErrors([f"--prices: {text} has no table [prices]"])
+    reader = Reader(lambda path: Source(text, ""))
+    reader.values(_File, {"prices": table["prices"]})
+    if reader.faults:
+        raise InputErrors(reader.faults)
     return table["prices"]
 
 
