@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     if options.gpus < 1:
         raise InputErrors([f"--gpus-per-node: expected 1 or more, found {options.gpus}"])
     card = accelerator_named(options.gpu)
-    if card.others:
-        print(f"--gpu {options.gpu} is taken as {card.name}; there are also {', '.join(card.others)}", file=sys.stderr)
+    if remark := card.remark(f"--gpu {options.gpu}"):
+        print(remark, file=sys.stderr)
     machine = Machine(card_of(card.name), options.gpus, options.version, options.config, _environment(options.env),
                       config_reader(options.source))
     if options.diff is not None or options.diff_version is not None:

@@ -97,9 +97,7 @@ def question_of(options: argparse.Namespace) -> Question:
     (model, spec), named, bounds, (version, price, requests) = collect_faults(
         lambda: model_named(options.model, options.config), lambda: accelerator_named(options.gpu),
         lambda: _bounds_of(options), lambda: _others(options))
-    notes = []
-    if named.others:
-        notes.append(f"--gpu {options.gpu} is taken as {named.name}; there are also {', '.join(named.others)}")
+    notes = list(filter(None, [named.remark(f"--gpu {options.gpu}")]))
     prices, max_model_len, _ = collect_faults(
         lambda: _prices_of(price, named.name),
         lambda: _length_of(options.max_model_len, requests, spec, options.model, options.engine),
