@@ -208,6 +208,7 @@ def _own_notes(plan: Plan) -> list[str]:
                      if not any(each.startswith(f"{unit.words} x") for each in shown)})
     if others:
         notes.append(f"not simulated, behind by prediction: {', '.join(others)}")
+    notes += [thin for study in plan.all_studies if (thin := study.ended.results.summary.get("thin"))]
     if best is None:
         return notes
     deployment = plan.answer.of(best)

@@ -191,7 +191,8 @@ def test_the_answer_fits_a_screen(asked, tmp_path, capsys):
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     assert lines[0] == f"llama-3.1-8b on 2 h100-sxm-80gb, vLLM {behaviour_of(None).release}"
     assert any(line.startswith("largest rate of 2 GPUs: ") for line in lines)
-    assert any(line.endswith("p99, ms") for line in lines) and any("run study/winners/0001.toml" in line for line in lines)
+    assert any(line.endswith("p99, ms") for line in lines)
+    assert "  python -m simulator run study/winners/0001.toml" in lines
     assert any(line.startswith("note: --gpu h100 is taken as h100-sxm-80gb") for line in lines)
 
 
