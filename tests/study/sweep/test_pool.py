@@ -117,7 +117,8 @@ def test_a_fault_of_the_work_ends_all():
 
 
 @pytest.mark.parametrize(("item", "kind", "words"), [
-    ("full", OutputError, "a.jsonl: cannot be written: No space left on device"), ("input", InputErrors, "a.toml: odd")])
+    ("full", OutputError, "a.jsonl: cannot be written: No space left on device"),
+    ("input", InputErrors, "a.toml: odd")])
 def test_faults_that_name_their_cause_reach_the_caller_as_they_are(item, kind, words):
     with pytest.raises(kind) as raised:
         results(["sleep 60", item])
