@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     question = Question(site_of(experiment), instances_of(series), log, options.draws, experiment.seed,
                         not options.no_restarts)
     answer = answer_of(question, _progress(options, "replays"))
-    for old in folder.glob("*"):            # of an earlier reconstruction: no other file is there
+    for old in list(folder.glob("*")):      # of an earlier reconstruction: no other file is there
         old.unlink()
     bases = _write(question, answer, folder)
     found = None if variants is None else intervals(

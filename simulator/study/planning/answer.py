@@ -221,7 +221,8 @@ def _own_notes(plan: Plan) -> list[str]:
         notes.append(f"{idle} of {question.gpus} GPUs are idle: {deployment.words} takes {best.candidate.gpus}")
     if question.requests.rate is not None and plan.holds and question.requests.rate < IDLE * deployment.rate:
         share = question.requests.rate / deployment.rate
-        notes.append(f"the rate is {share:.1%} of the one that {deployment.words} is predicted to hold: it idles most "
+        words = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+        notes.append(f"the rate is {words} of the one that {deployment.words} is predicted to hold: it idles most "
                      "of the time")
     return notes
 

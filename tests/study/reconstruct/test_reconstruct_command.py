@@ -76,9 +76,9 @@ def test_results_of_another_command_are_left_alone(told, capsys):
 def test_draws_of_an_earlier_reconstruction_are_gone(told):
     folder, _ = told
     (folder / "out").mkdir(exist_ok=True)
-    (folder / "out" / "experiment_09.toml").touch()
+    (folder / "out" / "experiment_77.toml").touch()
     assert reconstruct(folder, "--overwrite") == 0
-    assert not (folder / "out" / "experiment_09.toml").exists()
+    assert not (folder / "out" / "experiment_77.toml").exists()
 
 
 def test_metrics_without_counts_of_requests_are_refused_without_a_log(told, capsys):
