@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from simulator.config.load import changed, commented_toml
-from simulator.errors import number_of
 from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.sweep.design import flattened
 from simulator.study.sweep.names import FRONT, RANKING, TUNE, WINNERS
@@ -196,8 +195,8 @@ def thin_text(question: Question, ranking: list[CandidateResult]) -> str:
     """Return a warning of ranked candidates that too few requests decided; "": there is none."""
     decide = {*question.bounds.metrics, *(each.key for each in question.objectives)}
     found = [own for each in ranking if (own := decide.intersection(_thin(each)))]
-    return "" if not found else (f"{len(found):,} of {number_of(len(ranking), 'ranked candidate')} have percentiles of "
-                                 f"too few requests (thin): {', '.join(sorted(set.union(*found)))}")
+    return "" if not found else (f"percentiles of {len(found):,} of {len(ranking):,} ranked candidates are of too few "
+                                 f"requests (thin): {', '.join(sorted(set.union(*found)))}")
 
 
 def _mean(values: list[float | None]) -> float | None:
