@@ -11,7 +11,7 @@ ENGINES = ("vllm", *FRONT_ENDS_ALIKE)       # schedulers of engines with API ser
 
 
 def front_end_notes(experiment, summary: dict) -> list[str]:
-    """Return a remark on each pool with API servers that may hold less than its accelerators.
+    """Return a remark on each pool with API servers that may hold less than it served.
 
     summary : as in summary.json.
     """
@@ -23,7 +23,7 @@ def front_end_notes(experiment, summary: dict) -> list[str]:
 
 
 def _rates(experiment, summary: dict) -> Iterator[tuple[str, float]]:
-    """Yield pools whose API servers have no price, and the requests a second of each process."""
+    """Yield pools with unpriced API servers, and the requests a second of a process."""
     for pool in experiment.all_pools():
         host, ranks = pool.latency.host, pool.topology.data_parallel
         if (pool.hardware is None or pool.engine.scheduler not in ENGINES or host.defaults == "none"

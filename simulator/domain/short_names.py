@@ -19,7 +19,7 @@ class Named(NamedTuple):
     others: tuple[str, ...] = ()
 
     def remark(self, given: str) -> str:
-        """Return how a text was understood, as a sentence; "" where it can mean no other card."""
+        """Return the reading of a text, as a sentence; "" where it means one card."""
         return f"{given} is taken as {self.name}; there are also {', '.join(self.others)}" if self.others else ""
 
 

@@ -363,7 +363,7 @@ def _done(work: Callable[[Any, Any], Any], shared: Any, item: Any, kill_after_s:
         signal.setitimer(signal.ITIMER_REAL, kill_after_s)
     try:
         return "done", work(shared, item), time.perf_counter() - began_s
-    except (InputErrors, OutputError) as error:         # the program is not to blame: these name what is
+    except (InputErrors, OutputError) as error:         # not a fault of the program: they name the cause
         return "raised", error, time.perf_counter() - began_s
     except (Exception, SystemExit) as error:
         if os.environ.get("SIM_TRACEBACK") == "1":      # tracebacks cannot be pickled

@@ -192,7 +192,7 @@ def _thin(result: CandidateResult) -> list[str]:
 
 
 def thin_text(question: Question, ranking: list[CandidateResult]) -> str:
-    """Return a warning of ranked candidates that too few requests decided; "": there is none."""
+    """Return a warning of ranks that too few requests decided; "": there is none."""
     decide = {*question.bounds.metrics, *(each.key for each in question.objectives)}
     found = [own for each in ranking if (own := decide.intersection(_thin(each)))]
     return "" if not found else (f"percentiles of {len(found):,} of {len(ranking):,} ranked candidates are of too few "

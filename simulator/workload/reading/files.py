@@ -18,7 +18,7 @@ MAX_LINE_BYTES = 2**26          # of a table: 100,000 ids of hashed blocks take 
 
 
 def read_bytes(path: str | Path, max_bytes: int = 0) -> bytes:
-    """Return the bytes of a file, decompressed if they are gzip, without a mark of UTF-8.
+    """Return the bytes of a file, decompressed if gzip, without a mark of UTF-8.
 
     max_bytes : most bytes after decompression; 0: by `limit_of`.
 
