@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from simulator import __version__
 from simulator.assembly import assemble
+from simulator.assembly.front_ends import front_end_notes
 from simulator.assembly.split_run import Stopped
 from simulator.config.experiment import Experiment
 from simulator.config.load import commented_toml, load_experiment, resolved_toml
@@ -289,8 +290,9 @@ def _summary(order: Order, finished: Run, watch: _Watch) -> dict:
     experiment = order.experiment
 
     def summarise(run: Run) -> dict:
-        return summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
-                          experiment.fitness)
+        summary = summary_of(run, experiment.name, experiment.seed, experiment.slo, assemble.pools_of(experiment),
+                             experiment.fitness)
+        return summary | {"diagnosis": [*summary["diagnosis"], *front_end_notes(experiment, summary)]}
 
     def summarise_again(run: Run) -> dict:
         _measure(run, order._replace(settle=None), run.iteration_log)

@@ -143,7 +143,7 @@ def reach_of(accelerator: AcceleratorSpec) -> int:
 def _load(kind: str, name_or_path: str | Path, struct: type):
     path = path_of(kind, str(name_or_path))
     try:
-        return _parsed(struct, path, path.read_text(encoding="utf-8"))
+        return _parsed(struct, path, path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputErrors([missing(kind, str(name_or_path), path)]) from error
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:

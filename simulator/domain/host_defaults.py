@@ -17,6 +17,7 @@ serve/openai_server.py, executor/ipc.py). Without an accelerator neither was mea
 """
 FRONT_ENDS_ALIKE = ("sglang", "tensorrt_llm")       # schedulers
 FRONT_END_US = {"queue_base_us": 3300.0, "queue_per_prompt_token_us": 6.0, "output_token_us": 1800.0}
+SEEN_FRONT_END_MS = (5, 16)                         # of a request, see domain/host.py: no default
 SYNCHRONOUS_US = {"iteration_us": 600.0, "sequence_us": 48.0}
 
 

@@ -18,6 +18,10 @@ class Named(NamedTuple):
     name: str
     others: tuple[str, ...] = ()
 
+    def remark(self, given: str) -> str:
+        """Return the reading of a text, as a sentence; "" where it means one card."""
+        return f"{given} is taken as {self.name}; there are also {', '.join(self.others)}" if self.others else ""
+
 
 def accelerator_named(text: str) -> Named:
     """Return the accelerator that a text names, in full or by parts of its name.

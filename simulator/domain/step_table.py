@@ -127,6 +127,7 @@ def write_table(path: Path, table: StepTable) -> None:
     text = msgspec.json.format(msgspec.json.encode(table), indent=1)
     partial = path.with_name(path.name + ".partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(text + b"\n")
         partial.replace(path)
     except OSError as error:

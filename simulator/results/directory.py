@@ -64,6 +64,26 @@ def tables_contents(command: str, pattern: str) -> Contents:
     return Contents(f"`{command}`", re.compile(pattern).fullmatch, frozenset(), lambda _: "tables exist")
 
 
+def check_folder(directory: str | Path) -> Path:
+    """Return the place of a folder, with links resolved, or refuse it.
+
+    Raises
+    ------
+    InputErrors
+        It is a file, or can be no folder.
+    """
+    directory = Path(place_of(directory)).resolve()
+    if directory.exists():
+        if not directory.is_dir():
+            raise InputErrors([f"{directory}: a file of this name exists; {_ELSEWHERE}"])
+        return directory
+    above = next(parent for parent in directory.parents if parent.exists())
+    if why := f"{above} is no directory" * (not above.is_dir()) or (
+            f"{above} is not writable" * (not os.access(above, os.W_OK | os.X_OK))):
+        raise InputErrors([f"{directory}: cannot be written: {why}; {_ELSEWHERE}"])
+    return directory
+
+
 def check_free(directory: str | Path, overwrite: bool = False, contents: Contents = RESULTS) -> Path:
     """Return the place of new results, with links resolved, or refuse it.
 
@@ -72,16 +92,8 @@ def check_free(directory: str | Path, overwrite: bool = False, contents: Content
     InputErrors
         Results are there and `overwrite` is false; or the place has other files; or the name is impossible.
     """
-    directory = Path(place_of(directory)).resolve()
-    if not directory.exists():
-        above = next(parent for parent in directory.parents if parent.exists())
-        if why := f"{above} is no directory" * (not above.is_dir()) or (
-                f"{above} is not writable" * (not os.access(above, os.W_OK | os.X_OK))):
-            raise InputErrors([f"{directory}: cannot be written: {why}; {_ELSEWHERE}"])
-        return directory
-    if not directory.is_dir():
-        raise InputErrors([f"{directory}: a file of this name exists; {_ELSEWHERE}"])
-    found = set(os.listdir(directory))
+    directory = check_folder(directory)
+    found = set(os.listdir(directory)) if directory.exists() else ()
     if not found:
         return directory
     if foreign := sorted(name for name in found if not contents.is_own(name)):

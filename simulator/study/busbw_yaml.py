@@ -23,7 +23,7 @@ def read_busbw_yaml(path: str | Path) -> dict:
         Every fault, with its line.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
     table, faults, section = {}, [], ""

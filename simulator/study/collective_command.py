@@ -93,7 +93,7 @@ def _table(options: argparse.Namespace) -> tuple[dict, str]:
     if name.endswith((".yaml", ".yml")):
         return read_busbw_yaml(name), name
     try:
-        table = tomli.loads(Path(name).read_text(encoding="utf-8")).get("latency", {}).get("collective", {})
+        table = tomli.loads(Path(name).read_text(encoding="utf-8-sig")).get("latency", {}).get("collective", {})
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"{name}: {getattr(error, 'strerror', None) or error}"]) from error
     if table.get("backend", "busbw") != "busbw":

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from simulator.config.layers import Layers, Source
 from simulator.config.load import experiment_layers
+from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors
 from simulator.results.report import notes
 from simulator.study.responsible_rules import Search, changed_settings, first_requests, is_cuttable
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", metavar="NEW", help="another one: 0.33")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override one value of the file; VALUE is TOML; repeatable")
-    parser.add_argument("--requests", type=_count, metavar="N", help=(
+    parser.add_argument("--requests", type=whole_number, metavar="N", help=(
         "compare runs of the first N requests; default: all"))
     parser.add_argument("--runs", type=_count, default=MOST_RUNS, metavar="N", help=(
         "limit of runs that search for the rules behind the difference, most of them short; 0: no search; default: "

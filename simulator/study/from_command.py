@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     if options.gpus < 1:
         raise InputErrors([f"--gpus-per-node: expected 1 or more, found {options.gpus}"])
     card = accelerator_named(options.gpu)
-    if card.others:
-        print(f"--gpu {options.gpu} is taken as {card.name}; there are also {', '.join(card.others)}", file=sys.stderr)
+    if remark := card.remark(f"--gpu {options.gpu}"):
+        print(remark, file=sys.stderr)
     machine = Machine(card_of(card.name), options.gpus, options.version, options.config, _environment(options.env),
                       config_reader(options.source))
     if options.diff is not None or options.diff_version is not None:
@@ -94,7 +94,7 @@ def _show(lists: Lists) -> None:
     for key, rows in lists._asdict().items():
         print(f"\n{TITLES[key]}{'' if rows else ': none'}", file=sys.stderr)
         for row in rows:
-            print("  " + "\n      ".join(_folded("  ".join(row))), file=sys.stderr)
+            print("  " + "\n      ".join(_folded("  ".join(map(_cut, row)))), file=sys.stderr)
 
 
 def _folded(text: str, width: int = 74) -> list[str]:
@@ -122,7 +122,7 @@ def _differ(options: argparse.Namespace, machine: Machine) -> int:
         print(json.dumps(changed, indent=2))
         return DONE
     for key, (old, new) in changed.items():
-        print(f"{key}: {_short(old)} -> {_short(new)}")
+        print(f"{key}: {_cut(json.dumps(old), 60)} -> {_cut(json.dumps(new), 60)}")
     if not changed:
         print("no resolved value differs")
     return DONE
@@ -144,6 +144,7 @@ def _leaves(table: dict, path: str) -> Any:
             yield f"{path}{key}", value
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _cut(text: str, most: int = 400) -> str:
+    """Return a text for the screen; a chat template, for instance, is cut."""
+    text = " ".join(text.split("\n"))
+    return text if len(text) <= most else f"{text[:most - 3]}..."

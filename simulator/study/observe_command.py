@@ -133,7 +133,7 @@ def _measure(options: argparse.Namespace, plan: Plan, found: Found, out: Path) -
         parts["prewarm"] = asyncio.run(warm(plan, stops)) if plan.prewarm_s else None
         if stops():             # no result so far could be kept
             raise Aborted(interrupts.signal_number)
-        _make_room(out)
+        observe_compare.make_room(out)
         _write_trace(plan.workload, out)
         clock = Clock(origin_of(plan.workload))
         pages, keeper = observe_compare.keeper(options, out, plan.server.key)
@@ -219,13 +219,6 @@ def _write_trace(workload: Workload, out: Path) -> None:
     if not workload.is_open_ended:
         with open(out / files.TRACE, "w", encoding="utf-8", newline="") as file:
             write_trace(workload, file, len(times_ns(workload)) > 0)
-
-
-def _make_room(out: Path) -> None:
-    """Make a directory without files of an earlier measurement."""
-    out.mkdir(parents=True, exist_ok=True)
-    for path in out.iterdir():
-        path.unlink()
 
 
 def _check_tracev2(plan: Plan) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from simulator.config.load import load_experiment
 from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors, collect_faults
-from simulator.study.accuracy.files import write_text
+from simulator.results.directory import check_free, tables_contents
 from simulator.study.measured.source import Source
 from simulator.study.reconstruct import access_log, spans
 from simulator.study.reconstruct.access_log import Requests
@@ -17,12 +17,14 @@ from simulator.study.reconstruct.report import content_of, text_of
 from simulator.study.server_metrics import files, statistics_lines
 from simulator.study.server_metrics.instances import instances_of
 from simulator.study.server_metrics.series import Series
+from simulator.study.sweep.writing import write
 from simulator.study.what_if import errors_of, intervals, intervals_text, json_of, read_variants
 
 DONE = 0
 FILE = "reconstruction.json"
 EPOCH_S = 1e9                   # a log with smaller times counts from its own start
 EXPERIMENT, TRACE = "experiment.toml", "trace.csv"
+CONTENTS = tables_contents("reconstruct", r"(experiment|what_if)(_\d+)?\.toml|trace(_\d+)?\.csv|reconstruction\.json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,18 +63,18 @@ def run(options: argparse.Namespace) -> int:
         lambda: load_experiment(options.experiment, options.overrides, "--set"), lambda: _measured(options),
         lambda: read_variants(options.what_if) if options.what_if else None)
     folder = Path(options.out or Path("results", f"{experiment.name}_reconstructed"))
-    if (folder / FILE).exists() and not options.overwrite:
-        raise InputErrors([f"{folder / FILE}: exists; --overwrite replaces it, --out chooses another directory"])
+    check_free(folder, options.overwrite, CONTENTS)
     question = Question(site_of(experiment), instances_of(series), log, options.draws, experiment.seed,
                         not options.no_restarts)
     answer = answer_of(question, _progress(options, "replays"))
-    folder.mkdir(parents=True, exist_ok=True)
+    for old in list(folder.glob("*")):      # of an earlier reconstruction: no other file is there
+        old.unlink()
     bases = _write(question, answer, folder)
     found = None if variants is None else intervals(
         variants, folder, bases, errors_of(answer.kept[0].rows, answer.facts.edge), _progress(options, "draws"))
     content = content_of(experiment.name, question, answer, None if found is None else json_of(found))
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    write_text(folder / FILE, text)
+    write(folder / FILE, text)
     if options.json:
         print(text, end="")
         return DONE

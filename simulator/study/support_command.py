@@ -1,6 +1,7 @@
 """`python -m simulator support [MODEL] [GPU]`: measured prices and their substitutes, versions, errors seen."""
 import argparse
 import json
+import sys
 from typing import Any
 
 from simulator.domain.facts import names
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.hardware is None and options.config is None:
         card = _card_alone(options.model)
     try:
-        card = card if options.hardware is None else accelerator_named(options.hardware).name
+        card = card if options.hardware is None else _card(options.hardware)
     except InputErrors as errors:
         faults += errors.faults
     try:
@@ -68,11 +69,19 @@ def _card_alone(text: str) -> str | None:
     if text in names("model"):
         return None
     try:
-        return accelerator_named(text).name
+        return _card(text)
     except InputErrors as errors:
         if " names " in errors.faults[0]:       # several cards
             raise
         return None
+
+
+def _card(text: str) -> str:
+    """Return the accelerator that a text names; other meanings of a short name are printed on stderr."""
+    named = accelerator_named(text)
+    if remark := named.remark(text):
+        print(remark, file=sys.stderr)
+    return named.name
 
 
 def _show(options: argparse.Namespace, found: dict[str, Any], words_of) -> int:

@@ -70,7 +70,7 @@ def read_workload(path: str | Path) -> TrainingWorkload:
         Every fault, with line and field.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputErrors([f"{path}: {getattr(error, 'strerror', None) or error}"]) from error
     rows = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]

@@ -17,6 +17,7 @@ from simulator.study.sweep.names import LOOK
 from simulator.study.sweep.preview import commented, not_run
 from simulator.study.sweep.study_file import read_study
 from simulator.study.sweep.writing import write
+from simulator.study.telling.said import wrapped
 from simulator.study.telling.screen import lines_of, show
 from simulator.study.tuning.auto_tune import RESULT, auto_tune
 from simulator.study.tuning.candidates import Candidates
@@ -95,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
     write_all(question, outcome, results, directory)
     print(answer_of(question, results) if options.quiet
           else f"{screen_of(question, outcome, results)}\n\nresults in {directory}")
+    if thin := results.summary.get("thin"):
+        print("\n".join(wrapped(f"warning: {thin}")), file=sys.stderr)
     show(print, trier.said, question.study.base, options.quiet)
     if options.report:
         place = write_page(directory)

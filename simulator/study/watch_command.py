@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.core.paths import place_of
+from simulator.errors import InputErrors
 from simulator.study.explore_command import add_page_options, serve
 from simulator.study.exploring.watching import Watched
 
@@ -22,12 +23,20 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InputErrors
-        The port is taken, or no name of a directory is given.
+        The port is taken, or no name of a directory is given, or that of a file.
     """
     is_live = options.place.startswith(("http://", "https://"))
-    watched = Watched(options.place if is_live else str(Path(place_of(options.place)).resolve()))
+    watched = Watched(options.place if is_live else str(_folder(options.place)))
 
     def state(asked: dict[str, Any]) -> dict[str, Any]:
         return watched.state()
 
     return serve(options, "watch.html", {"/api/watch": state})
+
+
+def _folder(name: str) -> Path:
+    """Return the place of a folder, which may not be there yet."""
+    path = Path(place_of(name)).resolve()
+    if path.exists() and not path.is_dir():
+        raise InputErrors([f"{name}: a file, expected a directory of results or of a study"])
+    return path

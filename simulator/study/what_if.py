@@ -9,12 +9,12 @@ import tomli_w
 
 from simulator.config.layers import read_toml
 from simulator.errors import InputErrors, did_you_mean
-from simulator.study.accuracy.files import write_text
 from simulator.study.compare import METRICS, Order, measure_one, prepare
 from simulator.study.compare_file import read_comparison
 from simulator.study.reconstruct.explained import Row
 from simulator.study.reconstruct.report import number_text
 from simulator.study.statistics.student import t_quantile
+from simulator.study.sweep.writing import write
 from simulator.study.telling.screen import table_of
 
 AS_IT_WAS = "as_it_was"         # the variant without a change
@@ -56,7 +56,7 @@ def read_variants(file: str) -> list[dict[str, Any]]:
 
 def write_variants(variants: Sequence[dict[str, Any]], folder: Path, base: str, name: str = FILE) -> Path:
     """Write a comparison of variants of an experiment beside it; return the file."""
-    write_text(folder / name, tomli_w.dumps({"base": base, "variants": list(variants)}))
+    write(folder / name, tomli_w.dumps({"base": base, "variants": list(variants)}))
     return folder / name
 
 

@@ -371,3 +371,14 @@ def test_numbers_below_the_least_are_refused(capsys, flag, value, least):
     line = f"{LLAMA} --max-model-len 8192 --{flag.replace('_', '-')} {value}"
     assert cli.main(["from", line, "--gpu", "l4"]) == 2
     assert f"{flag} {value}: expected {least} or more" in capsys.readouterr().err
+
+
+def test_flags_with_json_are_shown_as_json_and_whole(capsys):
+    given = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+    line = f"{LLAMA} --max-model-len 8192 --speculative-config '{json.dumps(given)}'"
+    _, _, lists = translated(capsys, line)
+    cli.main(["from", line, "--gpu", "l4"])
+    shown = " ".join(capsys.readouterr().err.split())
+
+    assert ["--speculative-config", json.dumps(given), "engine.speculative"] in lists["taken"]
+    assert f"--speculative-config {json.dumps(given)} engine.speculative" in shown

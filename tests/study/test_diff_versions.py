@@ -178,6 +178,11 @@ def test_a_search_that_reaches_its_limit_says_so(diff):
     assert "The search ended after 2 runs" in out
 
 
+def test_no_requests_are_no_comparison(diff):
+    with pytest.raises(SystemExit):
+        diff(PLAIN, "--requests", "0")
+
+
 def test_without_a_search_there_are_no_causes(diff):
     assert answer(diff, ADAPTERS, "--runs", "0")["causes"] is None
 

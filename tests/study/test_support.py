@@ -88,6 +88,16 @@ def test_unknown_names_are_refused(support, words, said):
     assert status == 2 and said in message
 
 
+@pytest.mark.parametrize("words", [("h100",), ("llama-3.1-8b", "h100")])
+def test_a_short_name_says_which_cards_it_may_mean(capsys, words):
+    assert cli.main(["support", *words, "--json"]) == 0
+    printed = capsys.readouterr()
+
+    assert printed.err == ("h100 is taken as h100-sxm-80gb; there are also h100-nvl-94gb, h100-pcie-80gb, "
+                           "h100-sxm-96gb-gh200\n")
+    assert json.loads(printed.out)["hardware"]["hardware"] == "h100-sxm-80gb"
+
+
 @pytest.mark.parametrize("name", names("hardware"))
 def test_every_card_has_facts(name):
     found = card_facts(name)

@@ -95,7 +95,7 @@ def _decoded(text: bytes) -> object:
             return msgspec.json.decode(text)
         except msgspec.DecodeError:
             pass
-    return json.loads(text.decode("utf-8"))
+    return json.loads(text.decode("utf-8-sig"))
 
 
 def _family(keys: Keys) -> Family:

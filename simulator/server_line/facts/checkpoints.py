@@ -194,10 +194,10 @@ def _state(spec: ModelSpec) -> State | None:
 def _of_folder(path: Path, name: str) -> Checkpoint:
     spec = read_config(path)
     file = path / "config.json" if path.is_dir() else path
-    table = json.loads(file.read_text(encoding="utf-8"))
     beside = file.with_name("hf_quant_config.json")
-    stated = unnested(stated_table(table, json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None)
-                      or {})
+    table, more = (json.loads(each.read_text(encoding="utf-8-sig")) if each.is_file() else None
+                   for each in (file, beside))
+    stated = unnested(stated_table(table, more) or {})
     method = stated_method(stated) if stated else None
     fields = _shape(spec) | {
         "hub_id": name, "max_len": spec.max_position_embeddings,

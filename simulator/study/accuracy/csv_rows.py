@@ -10,7 +10,7 @@ Row = dict[str, str]
 
 def read_rows(path: Path, needed: Iterable[str]) -> tuple[list[Row], list[str]]:
     """Return the rows of a file, and a fault for each needed column that is missing."""
-    with path.open(encoding="utf-8", newline="") as stream:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
         rows = list(csv.DictReader(stream))
     columns = set(rows[0]) if rows else set()
     return rows, [f"{path}:1: {name}: no such column{did_you_mean(name, columns)}" for name in needed

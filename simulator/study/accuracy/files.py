@@ -2,16 +2,17 @@
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from simulator.errors import InputErrors
+from simulator.results.directory import check_folder
 from simulator.study.accuracy.page import page
 from simulator.study.accuracy.rows import Point, Row
 from simulator.study.accuracy.scoring import Score, Scored
+from simulator.study.sweep.writing import write as write_text
 
 JSON, CSV, PAGE, POINTS = "score.json", "score.csv", "score.md", "points.csv"
 
@@ -22,8 +23,9 @@ def check_free(folder: Path, overwrite: bool) -> None:
     Raises
     ------
     InputErrors
-        Some exist, and may not be replaced.
+        Some exist, and may not be replaced; or the folder cannot be.
     """
+    check_folder(folder)
     taken = [name for name in (JSON, CSV, PAGE, POINTS) if (folder / name).exists()]
     if taken and not overwrite:
         raise InputErrors([f"{folder / taken[0]}: exists; --overwrite replaces it, --out chooses another directory"])
@@ -31,7 +33,6 @@ def check_free(folder: Path, overwrite: bool) -> None:
 
 def write(scored: Scored, folder: Path) -> None:
     """Write the files into a folder, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / JSON, json_of(scored.score))
     write_text(folder / CSV, csv_of(Row, scored.score.rows))
     write_text(folder / POINTS, csv_of(Point, scored.points))
@@ -41,13 +42,6 @@ def write(scored: Scored, folder: Path) -> None:
 def json_of(score: Score) -> str:
     """Return the content of score.json."""
     return json.dumps(msgspec.to_builtins(score), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    staged = Path(f"{path}.partial")
-    staged.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(staged, path)
 
 
 def csv_of(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> str:

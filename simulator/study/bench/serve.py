@@ -10,6 +10,7 @@ from typing import Any
 
 import simulator
 from simulator.errors import InputErrors, faults_of
+from simulator.results.directory import check_folder
 from simulator.study.bench.client import GOODPUT, METRICS, Seen, counts, duration_s, peaks, samples, seen, statistics_ms
 from simulator.study.bench.datasets import add_dataset, dataset
 from simulator.study.bench.server import Benched, add_experiment, model_name, said_of, server
@@ -64,6 +65,8 @@ def bench(options: argparse.Namespace) -> Benched:
     percentiles, metadata = _percentiles(options.metric_percentiles, faults), _metadata(options.metadata, faults)
     if faults:
         raise InputErrors([f"bench serve: {fault}" for fault in faults])
+    if options.save_result or options.append_result:
+        check_folder(options.result_dir or ".")
     experiment = server(options, asked, {}, token_times=True)
     with faults_of(options.file or options.experiment):
         result = simulator.run(experiment)

@@ -13,13 +13,14 @@ from msgspec import to_builtins
 from simulator.config.layers import Layers, Source, add_overrides, read_toml
 from simulator.config.load import plain, resolve
 from simulator.errors import InputErrors
-from simulator.study.accuracy.files import write_text
+from simulator.results.directory import check_folder
 from simulator.study.calibration.question import Question
 from simulator.study.calibration.residual import FILE as RESIDUAL
 from simulator.study.calibration.solver import Answer
 from simulator.study.measured.write import csv_text
 from simulator.study.sweep.identity import hash_of, id_of
 from simulator.study.sweep.study_file import laid_over
+from simulator.study.sweep.writing import write
 
 JSON, PAIRS, CALIBRATED = "calibration.json", "pairs.csv", "calibrated.toml"
 SCHEMA = 1
@@ -53,9 +54,9 @@ def check_free(folder: Path, question: str, is_fitted: bool, overwrite: bool) ->
     Raises
     ------
     InputErrors
-        Another answer exists, and may not be replaced.
+        Another answer exists, and may not be replaced; or the folder cannot be.
     """
-    path = folder / JSON
+    path = check_folder(folder) / JSON
     if overwrite or not path.exists():
         return
     try:
@@ -70,17 +71,16 @@ def check_free(folder: Path, question: str, is_fitted: bool, overwrite: bool) ->
 
 def write_all(answer: Answer, folder: Path, question: str, overrides: Iterable[str]) -> list[str]:
     """Write the files, each whole or not at all; return their names."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / PAIRS, csv_text(COLUMNS, list(_pairs(answer))))
+    write(folder / PAIRS, csv_text(COLUMNS, list(_pairs(answer))))
     names = [JSON, PAIRS]
     if answer.residual is not None:
         names.append(RESIDUAL)
     if answer.coefficients or answer.residual is not None:
         for name, table in calibrated_tables(answer, folder, tuple(overrides)).items():
             head = f"# {answer.question.name}: what {Path(answer.question.file).name} fitted\n"
-            write_text(folder / name, head + tomli_w.dumps(table))
+            write(folder / name, head + tomli_w.dumps(table))
             names.append(name)
-    write_text(folder / JSON, json.dumps({"schema": SCHEMA, "question": question} | content_of(answer), indent=1,
+    write(folder / JSON, json.dumps({"schema": SCHEMA, "question": question} | content_of(answer), indent=1,
                                          allow_nan=False, ensure_ascii=False) + "\n")
     return names
 

@@ -149,7 +149,6 @@ class Solver:
         check_one_server(sets, experiments)
         logs = [priced(each.steps, one) for each, one in zip(sets, experiments, strict=True)]
         found = fit_residual(logs, experiments[0], asked.scope, asked.most_ratio)
-        self._folder.mkdir(parents=True, exist_ok=True)
         write_table(self._folder / FILE, found.table)
         self._fixed = {"latency.residual": str(self._folder / FILE)}
         return found

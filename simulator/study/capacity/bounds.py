@@ -10,6 +10,7 @@ from simulator.config.fields import table_of
 from simulator.config.words import show
 from simulator.errors import InputErrors, did_you_mean, nearest
 from simulator.results.summary_keys import check_numbers
+from simulator.study.telling.screen import figure
 
 GOODPUT_SHARE, BACKLOG = "goodput_share", "backlog"
 STABLE, ANY = "stable", "any"
@@ -63,7 +64,7 @@ class Bound(NamedTuple):
 
     def miss_text(self, value: float) -> str:
         """Return how a value misses the bound, as text."""
-        return f"{self.key}: {value:.6g} {'>' if self.is_most else '<'} {self.limit:.6g}"
+        return f"{self.key}: {figure(value)} {'>' if self.is_most else '<'} {figure(self.limit)}"
 
 
 class Bounds(NamedTuple):

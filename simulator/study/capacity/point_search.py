@@ -16,6 +16,7 @@ from simulator.study.capacity.varied import RATE_SCALE, Varied
 from simulator.study.capacity.verdict import FAIL, PASS, THIN, Observation, Rules, Verdict, judge
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import DONE
+from simulator.study.telling.screen import figure
 
 REPEATED = 4                    # times the requests, of runs with new seeds
 FIGURES = ("request_throughput", "request_goodput", "output_throughput")
@@ -177,8 +178,8 @@ def notes_of(asked: Answer, bounds: Bounds) -> list[str]:
     notes, found = [], asked.found
     if not found.is_monotone:
         notes.append("not monotone: a value passed beyond one that fails" if found.before is None else
-                     f"not monotone: {found.before.answer:.6g} passed beyond a value that fails, "
-                     f"{found.before_fail:.6g}; it does not count")
+                     f"not monotone: {figure(found.before.answer)} passed beyond a value that fails, "
+                     f"{figure(found.before_fail)}; it does not count")
     if found.is_noisy:
         notes.append("the noise is wider than rel_tol: both ends of the last bracket are undecided; more seeds or "
                      "requests would tell")

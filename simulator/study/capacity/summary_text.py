@@ -13,7 +13,7 @@ from simulator.study.capacity.thin import thin_values
 from simulator.study.capacity.varied import Varied
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.telling.said import AGAIN
-from simulator.study.telling.screen import lines_of
+from simulator.study.telling.screen import figure, lines_of
 from simulator.study.telling.screen import table_of as fitted
 
 SCHEMA = 1
@@ -72,9 +72,9 @@ def probe_of(verdict: Verdict) -> dict[str, Any]:
 def line_of(verdict: Verdict, varied_key: str) -> str:
     """Return a verdict as a line of progress."""
     worst = verdict.estimates.get(verdict.binding)
-    numbers = "" if worst is None else f", {verdict.binding} {worst.mean:.6g}" + (
+    numbers = "" if worst is None else f", {verdict.binding} {figure(worst.mean)}" + (
         "" if math.isnan(worst.half_width) else f" +- {worst.half_width:.3g}")
-    return lines_of(f"{varied_key} = {verdict.value:.6g}: {verdict.word}{numbers}"
+    return lines_of(f"{varied_key} = {figure(verdict.value)}: {verdict.word}{numbers}"
                     f" ({len(verdict.by_seed)} seeds x {verdict.num_requests:,} requests)"
                     + (f"; {verdict.reasons[0]}" if verdict.reasons else ""))
 
@@ -87,7 +87,7 @@ def table_of(asked: Answer, varied: Varied, bounds: Bounds) -> str:
         name, head = "request_throughput", "requests/s"
     rows = [[varied.key, head, *keys, "verdict"]]
     for row in asked.curve:
-        rows.append([f"{row['value']:.6g}", _text(row[name]), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
+        rows.append([figure(row['value']), _text(row[name]), *(_with_ci(row[key], row[f"{key}.ci"]) for key in keys),
                      row["verdict"]])
     return f"{fitted(rows)}\n\n{lines_of(sentence_of(asked, varied))}"
 
@@ -98,15 +98,15 @@ def sentence_of(asked: Answer, varied: Varied) -> str:
     least = "least" if varied.span.is_least else "largest"
     if value is None:
         return _nothing(asked, varied)
-    sentence = f"{least} {varied.key}: {value:.6g}"
+    sentence = f"{least} {varied.key}: {figure(value)}"
     if asked.interval is not None:
-        ends = f"{asked.interval[0]:.6g} to {asked.interval[1]:.6g}"
+        ends = f"{figure(asked.interval[0])} to {figure(asked.interval[1])}"
         sentence += f"; the bounds are met at {ends}" if varied.span.is_whole else f" ({ends})"
     lines = [sentence]
     if found.bad is not None:
-        lines.append(f"{found.bad.value:.6g} {found.bad.miss_text}")
+        lines.append(f"{figure(found.bad.value)} {found.bad.miss_text}")
     if (steps := len(asked.repeats) - 1) > 0:
-        lines.append(f"the search's {asked.repeats[0].value:.6g} did not hold with new seeds: {steps} "
+        lines.append(f"the search's {figure(asked.repeats[0].value)} did not hold with new seeds: {steps} "
                      f"step{'s' * (steps > 1)} of rel_tol from there")
     if asked.is_repeated:
         last = asked.repeats[-1]
@@ -123,7 +123,7 @@ def _nothing(asked: Answer, varied: Varied) -> str:
     """Return that no value passes, or that none could be judged."""
     worst, thin = asked.found.bad, asked.thin
     if thin is None:
-        return f"nothing passes: even {varied.key} = {worst.value:.6g} {worst.miss_text}"
+        return f"nothing passes: even {varied.key} = {figure(worst.value)} {worst.miss_text}"
     lead = "nothing can be told" if thin.is_all else "nothing passes of what can be told"
     return f"{lead}: {varied.key} = {thin_values(thin)} is thin: too few requests for {thin.sentence}"
 
@@ -153,18 +153,18 @@ def mix_content(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float, boun
 def mix_table(chosen: Chosen, kinds: Sequence[Kind], target_per_s: float) -> str:
     """Return the mixes that were tried as a table, and the answer below it."""
     rows = [["mix", "GPUs", "price per hour", "bound, requests/s", "verdict"]]
-    rows += [[text_of(mix, kinds), str(mix.gpus), f"{mix.price_per_hour:g}",
+    rows += [[text_of(mix, kinds), str(mix.gpus), figure(mix.price_per_hour),
               f"{mix.bound_per_s:.4g}" if math.isfinite(mix.bound_per_s) else "-", verdict.word]
              for mix, verdict in chosen.verdicts]
     if chosen.answer is None:
-        end = f"no mix carries {target_per_s:g} requests/s"
+        end = f"no mix carries {figure(target_per_s)} requests/s"
         if chosen.verdicts:
             mix, verdict = chosen.verdicts[-1]
             end += f": {text_of(mix, kinds)} {verdict.miss_text}"
     else:
         best = chosen.answer
-        end = (f"{text_of(best, kinds)}: {best.gpus} GPUs, {best.price_per_hour:g} per hour, at {target_per_s:g} "
-               "requests/s")
+        end = (f"{text_of(best, kinds)}: {best.gpus} GPUs, {figure(best.price_per_hour)} per hour, at "
+               f"{figure(target_per_s)} requests/s")
     lines = f"{chosen.num_skipped} mixes skipped by their bound"
     if not any(kind.price_per_hour for kind in kinds):
         lines += "\nno price is known, of [prices] or of [[pools]] with cost_per_hour: fewer GPUs are better"

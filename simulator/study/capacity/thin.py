@@ -7,6 +7,7 @@ from simulator.results.verdicts import LEAST_REQUESTS
 from simulator.study.capacity.bounds import ANY, BACKLOG, Bounds
 from simulator.study.capacity.verdict import Verdict
 from simulator.study.statistics.of_run import MSER_5
+from simulator.study.telling.screen import figure
 
 MOST_CUT = 2                    # times the requests that percentiles need: MSER-5 cuts half of all at most
 TINY = 1e-6                     # rounding errors of floats
@@ -101,7 +102,7 @@ def thin_of(verdicts: Sequence[Verdict], min_tail: float, warmup: Any, most: int
 
 def thin_values(thin: Thin) -> str:
     """Return the range of values that could not be judged."""
-    return f"{thin.low:.6g}" if thin.low == thin.high else f"{thin.low:.6g} to {thin.high:.6g}"
+    return figure(thin.low) if thin.low == thin.high else f"{figure(thin.low)} to {figure(thin.high)}"
 
 
 def metrics_of(bounds: Bounds) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
 """Servers' command lines as an experiment: pools, and four lists of flags and defaults."""
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,5 +206,5 @@ def _add_gpus(lists: Lists, server: Served) -> None:
 
 
 def _text(value: Any) -> str:
-    text = str(value) if not isinstance(value, bool) else str(value).lower()
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """Return a value as a command line or a file of JSON has it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -48,7 +48,7 @@ class Source:
     @cached_property
     def columns(self) -> set[str]:
         """The names in the first line, read as CSV; comments are skipped."""
-        for line in self.data[:2**16].decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
+        for line in self.data[:2**16].decode("utf-8", "replace").splitlines():
             if line.strip() and not line.startswith("#"):
                 return {name.strip() for name in line.split(",")}
         return set()
@@ -80,7 +80,7 @@ class Source:
         InputErrors
             A column is missing. Faults of cells go to `faults`.
         """
-        text = self.data.decode().removeprefix("\ufeff")
+        text = self.data.decode()
         lines = text.splitlines(keepends=True)
         above = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
         reader = csv.DictReader(io.StringIO("".join(lines[above:])), restval="")

@@ -8,9 +8,10 @@ from pathlib import Path
 import tomli_w
 
 from simulator.errors import InputErrors
+from simulator.results.directory import check_folder
 from simulator.study.accuracy.data_set import FILE as DATASET
-from simulator.study.accuracy.files import write_text
 from simulator.study.measured.record import REQUEST_COLUMNS, STEP_COLUMNS, Measured, Row
+from simulator.study.sweep.writing import write as write_text
 
 REQUESTS, STEPS = "observed.csv", "steps.csv"
 STEPS_ABOUT = "steps.toml"      # engine and version of iterations without requests
@@ -29,8 +30,9 @@ def check_free(folder: Path, overwrite: bool) -> None:
     Raises
     ------
     InputErrors
-        Some are there, and may not be replaced.
+        Some are there, and may not be replaced; or the folder cannot be.
     """
+    check_folder(folder)
     taken = [name for name in (REQUESTS, STEPS, DATASET, STEPS_ABOUT) if (folder / name).exists()]
     if taken and not overwrite:
         raise InputErrors([f"{folder / taken[0]}: exists; --overwrite replaces it, --out chooses another directory"])
@@ -41,7 +43,6 @@ def write(found: Measured, folder: Path, about: Mapping[str, str]) -> list[str]:
 
     about : provenance, over what the source says itself.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     names = []
     if found.requests:
         with_prompts = any(row.get("prompt") for row in found.requests)

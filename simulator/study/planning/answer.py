@@ -1,13 +1,16 @@
 """The answer of `plan` as text for a screen, and as JSON."""
 import math
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from simulator.study.capacity.point_search import cost_per_hour
 from simulator.study.planning.deployments import RATE, Deployment
 from simulator.study.planning.plan import Plan, StudyRun
-from simulator.study.planning.question import version_words
-from simulator.study.planning.texts import PART
+from simulator.study.planning.question import Question, version_words
+from simulator.study.planning.texts import PART, REL_TOL
 from simulator.study.planning.units import words_of
+from simulator.study.sweep.names import WINNERS
 from simulator.study.telling.said import Said
 from simulator.study.telling.screen import lines_of, table_of
 from simulator.study.tuning.result import FEASIBLE, CandidateResult
@@ -28,6 +31,8 @@ def text_of(plan: Plan) -> str:
         parts += ["\n".join(lines_of(line) for line in misses)] if (misses := _misses(study)) else []
     notes = [lines_of(f"note: {each}") for each in (*plan.notes, *_own_notes(plan))]
     again = [f"  python -m simulator tune {study.file.name} --out {study.file.stem}" for study in plan.all_studies]
+    if plan.best is not None:
+        again.insert(0, f"  python -m simulator run {_answer_file(plan).relative_to(plan.directory).as_posix()}")
     parts += ["\n".join(notes)] if notes else []
     return "\n\n".join([*parts, "\n".join([f"results in {plan.directory}; there, changed or not:", *again])])
 
@@ -54,16 +59,17 @@ def content_of(plan: Plan, said: Said) -> dict[str, Any]:
             "dropped": [{"deployment": study.deployments[each.candidate.number].words, "reason": each.why}
                         for each in study.ended.findings.dropped]} for study in plan.all_studies},
         "notes": [*plan.notes, *_own_notes(plan)], "experiment": str(plan.directory / "experiment.toml"),
+        "answer_file": None if best is None else str(_answer_file(plan)),
         **plan.studies[0].ended.question.study.risk_content, **said.content()}
 
 
 def _question_lines(plan: Plan) -> list[str]:
     question, requests = plan.question, plan.question.requests
-    bounds = ", ".join(f"{_title(each.key)} {'<=' if each.is_most else '>='} {each.limit:g}"
+    bounds = ", ".join(f"{_title(each.key)} {'<=' if each.is_most else '>='} {plain(each.limit)}"
                        f"{' ms' if '_ms.' in each.key else ''}" for each in question.bounds.bounds)
     if question.model_confidence is not None:
         bounds += f", with {100 * question.model_confidence:.10g} % of confidence over the model"
-    rate = "" if requests.rate is None else f", {requests.rate:g} requests/s"
+    rate = "" if requests.rate is None else f", {plain(requests.rate)} requests/s"
     least = min((unit.fit for unit in plan.units), key=lambda fit: (
         fit.gpus, fit.ways["pipeline_parallel"], -fit.kv_tokens))
     return [f"{question.title} on {question.gpus} {question.card}, {version_words(question)}",
@@ -79,14 +85,15 @@ def _answer_line(plan: Plan) -> str:
         return f"nothing that was simulated keeps the bounds{stopped}"
     words = plan.answer.of(best).words
     if rate is not None and plan.holds:
-        return f"fewest GPUs for {rate:g} requests/s: {best.candidate.gpus}, {words}{stopped}"
+        return f"fewest GPUs for {plain(rate)} requests/s: {best.candidate.gpus}, {words}{stopped}"
     gpus = gpus_of(question.gpus)
     if best.candidate.gpus <= question.gpus // 2 and plan.answer.file.stem.startswith(PART):
         gpus = f"{best.candidate.gpus} of {gpus}"
     if rate is None:
         return f"largest rate of {gpus}: {rate_text(plan.rate)} requests/s, {words}{stopped}"
     verb, them = ("do", "they hold") if question.gpus > 1 else ("does", "it holds")
-    return f"{gpus} {verb} not hold {rate:g} requests/s; the most that {them}: {rate_text(plan.rate)}, {words}{stopped}"
+    return (f"{gpus} {verb} not hold {plain(rate)} requests/s; the most that {them}: {rate_text(plan.rate)}, {words}"
+            f"{stopped}")
 
 
 def _server_line(plan: Plan) -> str:
@@ -98,7 +105,7 @@ def _server_line(plan: Plan) -> str:
     own = found[0]
     if own.rate is None or own.status != FEASIBLE:
         return f"the server as it is keeps the bounds at no rate: {own.why}"
-    asked = "" if rate is None else f", {'more' if own.rate >= rate else 'less'} than the {rate:g} that are asked"
+    asked = "" if rate is None else f", {'more' if own.rate >= rate else 'less'} than the {plain(rate)} that are asked"
     line = f"the server as it is holds {rate_text(own.rate)} requests/s on {gpus_of(own.candidate.gpus)}{asked}"
     if plan.best is None:
         return line
@@ -122,8 +129,8 @@ def _heading(plan: Plan, study: StudyRun) -> str:
 def _table(plan: Plan, study: StudyRun) -> str:
     """Return the deployments that keep the bounds, the best first."""
     keys = [key for key in study.ended.question.bounds.metrics if key.endswith(("p50", "p90", "p95", "p99", "mean"))]
-    rows = [["rank", "layout" if study is not plan.routers else "router", "GPUs", "req/s", "tokens/s per GPU",
-             *map(_title, keys), *(["cost/h", "per 1M out"] if plan.question.price is not None else [])]]
+    rows = [["rank", "layout" if study is not plan.routers else "router", "GPUs", "req/s", "output tokens/s per GPU",
+             *map(_head, keys), *_cost_heads(plan.question)]]
     for rank, each in enumerate(study.ended.results.ranking, 1):
         row = _row(plan, study, each)
         rows.append([str(rank), row["deployment"], str(row["gpus"]), rate_text(row["rate"]),
@@ -131,6 +138,22 @@ def _table(plan: Plan, study: StudyRun) -> str:
                      *([_cell(row["cost_per_hour"]), _cell(row["cost_per_million_output_tokens"])]
                        if plan.question.price is not None else [])])
     return table_of(rows, 2, (1,))
+
+
+def _answer_file(plan: Plan) -> Path:
+    """Return the experiment of the best deployment, at the rate that it holds."""
+    return plan.answer.file.with_suffix("") / WINNERS / "0001.toml"
+
+
+def _head(key: str) -> str:
+    """Return the head of a column of a bounded metric, with its unit."""
+    return _title(key) + (", ms" if "_ms." in key else "")
+
+
+def _cost_heads(question: Question) -> list[str]:
+    """Return the heads of the columns of costs, in the currency of the price; none without a price."""
+    prices = list((question.price or {}).values())      # of one accelerator
+    return [f"{prices[0]['currency']}{of}" for of in ("/h", " per 1M out")] if prices else []
 
 
 def _row(plan: Plan, study: StudyRun, result: CandidateResult) -> dict[str, Any]:
@@ -163,6 +186,11 @@ def rate_text(rate: float, whole_from: float = 1000) -> str:
     return f"{rate:,.0f}" if rate >= whole_from else f"{rate:.4g}"
 
 
+def plain(number: float) -> str:
+    """Return a number as it was given, without an exponent."""
+    return f"{Decimal(repr(number)).normalize():,f}"
+
+
 def gpus_of(count: int) -> str:
     """Return a number of GPUs in words."""
     return f"{count} GPU{'s' * (count != 1)}"
@@ -180,14 +208,21 @@ def _own_notes(plan: Plan) -> list[str]:
                      if not any(each.startswith(f"{unit.words} x") for each in shown)})
     if others:
         notes.append(f"not simulated, behind by prediction: {', '.join(others)}")
+    notes += [thin for study in plan.all_studies if (thin := study.ended.results.summary.get("thin"))]
     if best is None:
         return notes
     deployment = plan.answer.of(best)
+    if not plan.answer.is_offered:
+        alike = [plan.answer.of(each).words for each in plan.answer.ended.results.ranking[1:]
+                 if each.rate >= (1 - REL_TOL) * best.rate]
+        notes.append(f"rates are found to {REL_TOL:.0%}, each with one seed" + (
+            f"; as good as {deployment.words}: {', '.join(alike)}" if alike else ""))
     if question.requests.rate is None and (idle := question.gpus - best.candidate.gpus):
         notes.append(f"{idle} of {question.gpus} GPUs are idle: {deployment.words} takes {best.candidate.gpus}")
     if question.requests.rate is not None and plan.holds and question.requests.rate < IDLE * deployment.rate:
         share = question.requests.rate / deployment.rate
-        notes.append(f"the rate is {share:.1%} of the one that {deployment.words} is predicted to hold: it idles most "
+        words = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+        notes.append(f"the rate is {words} of the one that {deployment.words} is predicted to hold: it idles most "
                      "of the time")
     return notes
 

@@ -159,7 +159,7 @@ class Planner:
         rate = question.requests.rate
         count = num_requests(question, rate or max(each.rungs[-1].rate for each in families), True)
         self._write(EXPERIMENT, experiment_text(question, count))
-        self._write(STUDY, study_text(question, STUDY, [families[0].rungs[0]], True, count))
+        self._write(STUDY, study_text(question, STUDY, [each.rungs[0] for each in families], True, count))
         notes = []
         if question.requests.output == 1 and is_split:
             notes.append("prefill and decode are not separated: an answer of one token ends with its prompt")

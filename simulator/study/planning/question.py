@@ -6,11 +6,15 @@ import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import tomli
 
 from simulator.config.huggingface.reader import read_config
+from simulator.config.layers import Source
+from simulator.config.reader import Reader
+from simulator.domain.costs import Price
 from simulator.domain.facts import hub_ids, load_accelerator, load_model, names
 from simulator.domain.model_spec import ModelSpec
 from simulator.domain.short_names import accelerator_named
@@ -28,6 +32,12 @@ ENGINES = (VLLM, SGLANG, TENSORRT)
 RESERVED = {SGLANG: 6}          # tokens of its context_length that it keeps: scheduler.py, max_req_input_len
 FLAG_TABLES = {SGLANG: "sglang", TENSORRT: "trtllm"}    # of engines with one modelled version
 TPOT_KEYS = ("tpot_ms", "itl_ms")                       # numbers that an answer of one token does not have
+
+
+class _File(msgspec.Struct):
+    """What --prices reads of a file."""
+
+    prices: Annotated[dict[str, Price], msgspec.Meta(extra={"facts": "hardware"})]
 
 
 class Requests(NamedTuple):
@@ -87,9 +97,7 @@ def question_of(options: argparse.Namespace) -> Question:
     (model, spec), named, bounds, (version, price, requests) = collect_faults(
         lambda: model_named(options.model, options.config), lambda: accelerator_named(options.gpu),
         lambda: _bounds_of(options), lambda: _others(options))
-    notes = []
-    if named.others:
-        notes.append(f"--gpu {options.gpu} is taken as {named.name}; there are also {', '.join(named.others)}")
+    notes = list(filter(None, [named.remark(f"--gpu {options.gpu}")]))
     prices, max_model_len, _ = collect_faults(
         lambda: _prices_of(price, named.name),
         lambda: _length_of(options.max_model_len, requests, spec, options.model, options.engine),
@@ -225,12 +233,16 @@ def _read_prices(text: str | None) -> Any:
             raise InputErrors([f"--prices: expected the price of a GPU-hour above 0, found {text}"])
         return number
     try:
-        table = tomli.loads(Path(text).read_text(encoding="utf-8"))
+        table = tomli.loads(Path(text).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise InputErrors([f"--prices: expected the price of a GPU-hour, or a file with [prices]; {text}: "
                            f"{getattr(error, 'strerror', None) or error}"]) from None
     if not isinstance(table.get("prices"), dict):
         raise InputErrors([f"--prices: {text} has no table [prices]"])
+    reader = Reader(lambda path: Source(text, ""))
+    reader.values(_File, {"prices": table["prices"]})
+    if reader.faults:
+        raise InputErrors(reader.faults)
     return table["prices"]
 
 

@@ -29,6 +29,7 @@ def experiment_text(question: Question, count: int) -> str:
         "cluster.routing": {"policy": "least_loaded"}, "latency": {"backend": "roofline"},
         **requests_tables(question, count)}
     return "\n".join(["# Written by `python -m simulator plan`: change it, and run the studies beside it again.",
+                      "# Each run of a study has its own layout, replicas and rate, in place of those below.",
                       f"name = {quoted(question.name)}", "seed = 1", *lines_of_tables(tables), ""])
 
 

@@ -17,9 +17,9 @@ from simulator.config.layers import Layers, Source
 from simulator.config.load import plain_as_given, resolve
 from simulator.errors import InputErrors, faults_of
 from simulator.results.result import Result
-from simulator.study.accuracy.files import write_text
 from simulator.study.reconstruct.demand import Demand, Outage
 from simulator.study.reconstruct.sharing import Sharing, drawn_heads, prompt_texts
+from simulator.study.sweep.writing import write
 from simulator.workload.formats.native_csv_writer import seconds_text
 
 KEPT = ("output_knowledge",)    # of [workload]: it does not change the requests
@@ -153,9 +153,9 @@ def write_draw(site: Site, draw: Draw, folder: Path, names: tuple[str, str]) -> 
     names : of both files.
     """
     draw = from_first(draw)
-    write_text(folder / names[1], trace_text(draw))
+    write(folder / names[1], trace_text(draw))
     head = "# Reconstructed from metrics; its assumptions are in reconstruction.json.\n"
-    write_text(folder / names[0], head + tomli_w.dumps(table_of(site, draw, names[1], names[0].removesuffix(".toml"))))
+    write(folder / names[0], head + tomli_w.dumps(table_of(site, draw, names[1], names[0].removesuffix(".toml"))))
 
 
 def run_draw(site: Site, draw: Draw, folder: Path, step_s: float) -> Result:

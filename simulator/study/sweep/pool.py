@@ -18,6 +18,8 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
+from simulator.errors import InputErrors, OutputError
+
 LOOK_S = 0.1                    # between two checks for a stop
 CHUNK_S = 1.0                   # of work, sent to a worker at once
 MOST_AT_ONCE = 256
@@ -228,7 +230,7 @@ class _Pool:
             worker.is_ready = self._has_begun = True
             self._failed_starts = 0
         elif kind == "raised":
-            raise RuntimeError(f"a worker process: {answer}")
+            raise answer if isinstance(answer, Exception) else RuntimeError(f"a worker process: {answer}")
         else:
             task = worker.tasks.popleft()
             self._pace.note(wall_s)
@@ -361,6 +363,8 @@ def _done(work: Callable[[Any, Any], Any], shared: Any, item: Any, kill_after_s:
         signal.setitimer(signal.ITIMER_REAL, kill_after_s)
     try:
         return "done", work(shared, item), time.perf_counter() - began_s
+    except (InputErrors, OutputError) as error:         # not a fault of the program: they name the cause
+        return "raised", error, time.perf_counter() - began_s
     except (Exception, SystemExit) as error:
         if os.environ.get("SIM_TRACEBACK") == "1":      # tracebacks cannot be pickled
             traceback.print_exception(error, file=sys.stderr)

@@ -20,7 +20,7 @@ from simulator.results.report import COLUMNS_OF_A_SCREEN, aged
 
 FILE = "efficiency/checked.toml"        # in hardware/
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?![\w-])")     # a number by itself: neither h100 nor rtx-4090
-THINGS, VERB = re.compile(r"# (\w+?)s?\b"), re.compile(r"\b(?:was|were|is|are|has|have|lies?)\b")
+THINGS, VERB = re.compile(r"# (\w+?)s?\b"), re.compile(r"\b(?:was|were|is|are|has|have|lies?|generates?)\b")
 MOST_LINES = 20                 # remarks on a screen; the JSON has all
 AGAIN = "repeated with new seeds"       # new simulations agree with an answer: not a comparison with servers
 DIAGNOSIS, BACKENDS = "diagnosis", "backends"           # keys of a run's `extra`

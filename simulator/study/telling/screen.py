@@ -4,6 +4,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import date
+from decimal import Decimal
 from textwrap import wrap
 from typing import Any
 
@@ -89,6 +90,12 @@ def numbered(name: str, cells: Sequence[str]) -> tuple[list[str], list[str]]:
         return list(cells), []
     numbers = {cell: str(number) for number, cell in enumerate(dict.fromkeys(cells), 1)}
     return [numbers[cell] for cell in cells], [f"{name} {number}: {cell}" for cell, number in numbers.items()]
+
+
+def figure(value: float) -> str:
+    """Return a number in six digits, without an exponent."""
+    text = f"{value:.6g}"
+    return f"{Decimal(text):f}" if "e" in text else text
 
 
 def lines_of(text: str, most: int = COLUMNS_OF_A_SCREEN) -> str:

@@ -70,6 +70,8 @@ def results_of(question: Question, outcome: Findings, said: Said, held_out: dict
         "nearest_miss": None if miss is None else {
             "layout": miss.candidate.layout, "assignment": assigned(miss.candidate.assignment), "why": miss.why,
             "margin": miss.margin}, **question.study.risk_content, **said.content()}
+    if thin := thin_text(question, ranking):
+        summary["thin"] = thin
     summary |= {} if held_out is None else {"held_out": held_out}
     return StudyResults(ranking, on_front, summary, miss)
 
@@ -180,9 +182,21 @@ def _row(question: Question, result: CandidateResult, rank: int | None, is_on_fr
             "num_requests": result.num_requests, "seeds": len(done) or None, "margin": result.margin}
     for key in SHOWN:
         row.setdefault(key, _mean([end.summary.get(key) for end in done]))
-    thin = sorted({metric for end in done for metric in end.extra["thin"]})
-    row |= {"thin": " ".join(thin), "notes": "; ".join(result.notes), "reason": result.why}
+    row |= {"thin": " ".join(_thin(result)), "notes": "; ".join(result.notes), "reason": result.why}
     return row
+
+
+def _thin(result: CandidateResult) -> list[str]:
+    """Return metrics with too few requests for their percentiles."""
+    return sorted({metric for end in result.ends if end.status == DONE for metric in end.extra["thin"]})
+
+
+def thin_text(question: Question, ranking: list[CandidateResult]) -> str:
+    """Return a warning of ranks that too few requests decided; "": there is none."""
+    decide = {*question.bounds.metrics, *(each.key for each in question.objectives)}
+    found = [own for each in ranking if (own := decide.intersection(_thin(each)))]
+    return "" if not found else (f"percentiles of {len(found):,} of {len(ranking):,} ranked candidates are of too few "
+                                 f"requests (thin): {', '.join(sorted(set.union(*found)))}")
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -4,6 +4,7 @@ from typing import Any
 from simulator.study.statistics.intervals import of_pairs
 from simulator.study.sweep.bench import num_gpus
 from simulator.study.sweep.laboratory import Laboratory
+from simulator.study.telling.screen import figure
 from simulator.study.tuning.at_load import AtLoad
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.findings import Findings
@@ -52,7 +53,7 @@ def held_out_lines(found: dict[str, Any] | None) -> list[str]:
             lines.append(f"{lead}: {key}: there is nothing to measure")
             continue
         width = "" if each["half_width"] is None else f" +- {each['half_width']:.2g}"
-        lines.append(f"{lead}: {key} {each['best']:.6g}, {AS_GIVEN} as it is {each['experiment']:.6g}: "
+        lines.append(f"{lead}: {key} {figure(each['best'])}, {AS_GIVEN} as it is {figure(each['experiment'])}: "
                      f"{each['difference']:+.6g}{width}")
     for name in ("best", "experiment"):
         if found[name]["status"] != FEASIBLE:

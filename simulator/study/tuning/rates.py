@@ -18,6 +18,7 @@ from simulator.study.sweep.run_store import known_in
 from simulator.study.sweep.study_file import Study
 from simulator.study.sweep.trial import FAILED, KILLED, Finished
 from simulator.study.telling.said import Said
+from simulator.study.telling.screen import figure
 from simulator.study.tuning.candidates import Candidate
 from simulator.study.tuning.result import FEASIBLE, MISSED, CandidateResult, Stopped, check_objectives, valued
 from simulator.study.tuning.study_directory import KIND
@@ -111,8 +112,8 @@ class Searcher:
                 return result._replace(why=f"{thin_values(thin)} {self._unit()} is thin: too few requests for "
                                           f"{thin.sentence}")
             if value is None:
-                return result._replace(why=f"even {found.bad.value:.6g} {self._unit()} misses: {found.bad.sentence}",
-                                       margin=found.bad.margin)
+                why = f"even {figure(found.bad.value)} {self._unit()} misses: {found.bad.sentence}"
+                return result._replace(why=why, margin=found.bad.margin)
             if is_repeated is False:
                 return result._replace(why="no rate holds with new seeds and longer runs", rate=value)
             ends = self._runs(prober, value)

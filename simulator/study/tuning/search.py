@@ -7,6 +7,7 @@ from simulator.errors import InputErrors
 from simulator.study.sweep.laboratory import Laboratory
 from simulator.study.sweep.study_file import values_alone
 from simulator.study.sweep.trial import DONE
+from simulator.study.telling.screen import figure
 from simulator.study.tuning.candidates import Candidate, Candidates, Dropped, candidates_of
 from simulator.study.tuning.findings import Findings
 from simulator.study.tuning.halving import ETA, rungs, survivors
@@ -85,7 +86,7 @@ def _by_bound(trier: Trier, candidates: list[Candidate],
         results += found
         best = max([best, *(each.values[0].mean for each in found if each.status == FEASIBLE)])
         waiting, size = waiting[len(now):], 2 * size
-    return results, [Dropped(each, BOUND, f"at most {bounds[each.number]:.6g}, {best:.6g} was reached")
+    return results, [Dropped(each, BOUND, f"at most {figure(bounds[each.number])}, {figure(best)} was reached")
                      for each in waiting]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from simulator.errors import number_of
 from simulator.study.statistics.intervals import Estimate
-from simulator.study.telling.screen import lines_of, numbered
+from simulator.study.telling.screen import figure, lines_of, numbered
 from simulator.study.telling.screen import table_of as fitted
 from simulator.study.tuning.candidates import TRANSFER, Candidate
 from simulator.study.tuning.files import StudyResults, assigned, axis_keys, default_of
@@ -130,4 +130,4 @@ def _plain(value: Any) -> str:
 
 
 def _number(value: Estimate) -> str:
-    return f"{value.mean:.6g}" + (f" +- {value.half_width:.2g}" if value.half_width == value.half_width else "")
+    return figure(value.mean) + (f" +- {value.half_width:.2g}" if value.half_width == value.half_width else "")

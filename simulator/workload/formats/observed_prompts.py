@@ -21,7 +21,7 @@ def planned_prompts(path: str | Path) -> dict[str, str]:
     """
     data = read_bytes(path)
     check_text(path, data)
-    rows = csv.DictReader(io.StringIO(data.decode().removeprefix("\ufeff")))
+    rows = csv.DictReader(io.StringIO(data.decode()))
     names = rows.fieldnames or []
     if "request_id" not in names:
         raise InputErrors([f'{path}:1: column "request_id" is missing; expected the native trace of what was sent'])

@@ -1,4 +1,5 @@
 """Input files, whole or in pieces, plain or gzip-compressed; other data than text is refused."""
+import codecs
 import gzip
 import os
 import zlib
@@ -17,7 +18,7 @@ MAX_LINE_BYTES = 2**26          # of a table: 100,000 ids of hashed blocks take 
 
 
 def read_bytes(path: str | Path, max_bytes: int = 0) -> bytes:
-    """Return the bytes of a file, decompressed if they are gzip.
+    """Return the bytes of a file, decompressed if gzip, without a mark of UTF-8.
 
     max_bytes : most bytes after decompression; 0: by `limit_of`.
 
@@ -27,7 +28,7 @@ def read_bytes(path: str | Path, max_bytes: int = 0) -> bytes:
         The path leads to no file, the file cannot be read, is not valid gzip, or is too large.
     """
     chunks = list(_chunks(path, max_bytes + 1 if max_bytes else 0, max_bytes))
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return (chunks[0] if len(chunks) == 1 else b"".join(chunks)).removeprefix(codecs.BOM_UTF8)
 
 
 def _chunks(path: str | Path, size: int, max_bytes: int) -> Iterator[bytes]:

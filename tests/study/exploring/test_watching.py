@@ -86,3 +86,10 @@ def test_the_command_names_a_place_that_cannot_be(capsys):
     with pytest.raises(SystemExit):
         cli.main(["watch"])
     assert "DIR" in capsys.readouterr().err
+
+
+def test_a_file_is_no_place_to_watch(tmp_path, capsys):
+    (tmp_path / "summary.json").touch()
+
+    assert cli.main(["watch", str(tmp_path / "summary.json"), "--port", "0"]) == 2
+    assert "summary.json: a file, expected a directory" in capsys.readouterr().err

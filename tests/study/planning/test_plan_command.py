@@ -9,11 +9,16 @@ import tomllib
 
 import pytest
 
+import simulator
 from simulator import cli
 from simulator.domain.vllm_versions import behaviour_of
-from simulator.study.planning.answer import rate_text
+from simulator.study.planning.answer import plain, rate_text
 
 EASY = {"gpus": 1, "input": 100, "output": 8, "tpot_p99": 200}
+
+
+def test_numbers_as_they_were_given_have_no_exponent():
+    assert [plain(number) for number in (1e6, 1000, 15.5, 1e-7)] == ["1,000,000", "1,000", "15.5", "0.0000001"]
 
 
 def test_rates_have_no_exponent():
@@ -56,7 +61,31 @@ def test_a_rate_that_nothing_holds_names_the_most_that_is_held(asked):
     assert status == 3 and not told["holds"] and set(told["studies"]) == {"study", "largest"}
     assert {each["status"] for each in told["studies"]["study"]["deployments"]} == {"infeasible"}
     assert told["best"]["deployment"] == "TP1 x 1" and 0 < told["best"]["rate"] < 1000
-    assert told["answer"].startswith("1 GPU does not hold 1000 requests/s; the most that it holds: ")
+    assert told["answer"].startswith("1 GPU does not hold 1,000 requests/s; the most that it holds: ")
+
+
+def test_split_pools_of_sglang_are_simulated(asked, tmp_path):
+    status, told = asked(engine="sglang", **EASY | {"gpus": 2})
+    names = {each["deployment"] for each in told["studies"]["study"]["deployments"]}
+
+    assert status == 0 and "P TP1 x 1, D TP1 x 1" in names
+    assert not [note for note in told["notes"] if "not simulated" in note]
+
+
+def test_the_answer_is_an_experiment_at_its_rate(asked):
+    _, told = asked(prices="2.5", **EASY)
+    summary = simulator.run(told["answer_file"]).summary
+
+    assert summary["ttft_ms"]["p99"] == told["best"]["metrics"]["ttft_ms.p99"]
+    assert summary["offered_throughput"] == pytest.approx(told["best"]["rate"], rel=0.1)
+
+
+def test_layouts_within_the_tolerance_of_a_search_are_named(asked, monkeypatch):
+    monkeypatch.setattr("simulator.study.planning.answer.REL_TOL", 0.999)
+    _, told = asked()
+    best, *others = [each["deployment"] for each in told["studies"]["study"]["deployments"]]
+
+    assert f"rates are found to 100%, each with one seed; as good as {best}: {', '.join(others)}" in told["notes"]
 
 
 def test_bounds_that_no_rate_holds(asked):
@@ -162,6 +191,8 @@ def test_the_answer_fits_a_screen(asked, tmp_path, capsys):
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
     assert lines[0] == f"llama-3.1-8b on 2 h100-sxm-80gb, vLLM {behaviour_of(None).release}"
     assert any(line.startswith("largest rate of 2 GPUs: ") for line in lines)
+    assert any(line.endswith("p99, ms") for line in lines)
+    assert "  python -m simulator run study/winners/0001.toml" in lines
     assert any(line.startswith("note: --gpu h100 is taken as h100-sxm-80gb") for line in lines)
 
 

@@ -74,3 +74,13 @@ def test_a_short_name_of_several_cards_names_the_others():
     assert accelerator_named("h100").others == ("h100-nvl-94gb", "h100-pcie-80gb", "h100-sxm-96gb-gh200")
     with pytest.raises(InputErrors, match="a100-sxm-80gb"):
         accelerator_named("A100-SXM")
+
+
+def test_faults_of_a_file_with_prices_name_it_and_write_nothing(asked, tmp_path):
+    path = tmp_path / "prices.toml"
+    path.write_text("[prices.h100-sxm-80gb]\nper_gpu_hour = -1.0\nsource = 's'\ndate = '2026-01-01'\n")
+    status, message = asked(prices=path)
+
+    assert status == 2 and not (tmp_path / "plan").exists()
+    assert f"{path}: prices.h100-sxm-80gb.per_gpu_hour: expected a number > 0" in message
+    assert f"{path}: prices.h100-sxm-80gb.currency: missing" in message

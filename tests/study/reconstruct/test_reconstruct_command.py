@@ -60,7 +60,25 @@ def test_an_answer_is_not_replaced_unasked_and_faults_come_together(told, capsys
     (folder / "out").mkdir(exist_ok=True)
     (folder / "out" / "reconstruction.json").touch()
     assert reconstruct(folder) == 2
-    assert "--overwrite replaces it" in capsys.readouterr().err
+    assert "--overwrite replaces them" in capsys.readouterr().err
+
+
+def test_results_of_another_command_are_left_alone(told, capsys):
+    folder, _ = told
+    place = folder / "mine"
+    place.mkdir()
+    (place / "summary.json").write_text("{}")
+    assert reconstruct(folder, "--out", str(place), "--overwrite") == 2
+    assert "holds summary.json, which no `reconstruct` writes" in capsys.readouterr().err
+    assert [each.name for each in place.iterdir()] == ["summary.json"]
+
+
+def test_draws_of_an_earlier_reconstruction_are_gone(told):
+    folder, _ = told
+    (folder / "out").mkdir(exist_ok=True)
+    (folder / "out" / "experiment_77.toml").touch()
+    assert reconstruct(folder, "--overwrite") == 0
+    assert not (folder / "out" / "experiment_77.toml").exists()
 
 
 def test_metrics_without_counts_of_requests_are_refused_without_a_log(told, capsys):

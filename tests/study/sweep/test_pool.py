@@ -1,4 +1,5 @@
 """Pieces of work in processes: who dies takes nobody along, and what it had not begun is done by others."""
+import errno
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.errors import InputErrors, OutputError
 from simulator.study.sweep.pool import ONE_THREAD, Rules, serve
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +26,10 @@ def work(factor, item):
         os.kill(os.getpid(), signal.SIGKILL)
     if word == "leave":
         os._exit(7)
+    if word == "full":
+        raise OutputError("a.jsonl", OSError(errno.ENOSPC, ""))
+    if word == "input":
+        raise InputErrors(["a.toml: odd"])
     if word == "raise":
         raise ValueError("a fault")
     if word == "sleep":
@@ -108,6 +114,15 @@ def test_a_fault_of_the_work_ends_all():
     with pytest.raises(RuntimeError, match="a worker process: ValueError: a fault"):
         results(["sleep 60", "raise"])
     assert not active_children()
+
+
+@pytest.mark.parametrize(("item", "kind", "words"), [
+    ("full", OutputError, "a.jsonl: cannot be written: No space left on device"),
+    ("input", InputErrors, "a.toml: odd")])
+def test_faults_that_name_their_cause_reach_the_caller_as_they_are(item, kind, words):
+    with pytest.raises(kind) as raised:
+        results(["sleep 60", item])
+    assert str(raised.value) == words and not active_children()
 
 
 def test_who_wants_no_more_ends_all():

@@ -147,6 +147,17 @@ def test_bounds_leave_some_out(study, tune, tmp_path):
     assert told["best"]["id"] == free["best"]["id"]
 
 
+def test_percentiles_of_too_few_requests_that_decide_are_named(study, tune, capsys):
+    # 80 requests have 4 beyond the 95th percentile, 40 above the median; the bound of the mean is never thin
+    bound = OPEN, ("[study.limits]", '[study.slo]\n"ttft_ms.p95" = {max = 9000.0}\n[study.limits]')
+    status, told = tune(study(*bound))
+    said = capsys.readouterr().err
+
+    assert status == 0 and told["thin"].endswith("ranked candidates are of too few requests (thin): ttft_ms.p95")
+    assert "ranked candidates are of too few" in said
+    assert "thin" not in tune(study(OPEN), out="b")[1] and "(thin)" not in capsys.readouterr().err
+
+
 def test_a_queue_that_grows_is_infeasible_unless_any_may(study, tune, tmp_path):
     # One server of 1 ms is offered 1,250 requests a second, 0.8 ms apart: the queue grows; two take them in turn.
     pairs = (('extends = "base.toml"', 'extends = "linear.toml"\nworkload.arrival = {process = "constant", '
