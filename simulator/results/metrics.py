@@ -72,8 +72,8 @@ def summarise(run: Run, bounds, pools: tuple[cluster.PoolFacts, ...] = ()) -> di
         "fairness": cluster.fairness(whole, rates.events),
         **_by_machine(whole, pools, _of_pools(run, verdicts, pools)),
         "latency": dict(run.latency),
-        "diagnosis": [*([lost] if lost else turned_away(run)), *cut_notes(whole), *run.diagnosis, *rates.notes(),
-                      *unsent_notes(whole), *remarks(run.workload, is_cut)],
+        "diagnosis": [*([lost] if lost else turned_away(run, journeys)), *cut_notes(whole), *run.diagnosis,
+                      *rates.notes(), *unsent_notes(whole), *remarks(run.workload, is_cut)],
     }
 
 

@@ -16,6 +16,8 @@ CAUSES = {                      # causes of the gateway, records.CAUSE_NAMES, in
     "lost": "since a replica was lost", "kv_load_failed": "since their KV could not be loaded",
     "max_num_queued_reqs": "by their API server, which had max_num_queued_reqs requests in hand",
     "max_num_queued_tokens": "by their API server, which had prompts of max_num_queued_tokens in hand"}
+UNSERVED_MODELS = ("no pool serves model", "several models are served")        # engine/unknown_names.py
+NO_REPLICA = records.CAUSE_NAMES.index("no_replica")
 NAMES = {"rejected": "rejected", "dropped": "dropped by the engine", "timed_out": "timed out", "failed": "failed"}
 
 
@@ -54,10 +56,26 @@ def unserved(run: Run, journeys, whole: Run | None = None) -> str | None:
     return f"of {came:,} request{'s' * (came > 1)} {served} served: {'; '.join(_why(run, journeys))}"
 
 
-def turned_away(run: Run) -> list[str]:
-    """Return how many requests replicas refused, and why, if most were served."""
-    found = [] if is_unserved(run) else _by_length(run, records.REJECTED) + _by_length(run, records.DROPPED)
+def turned_away(run: Run, journeys) -> list[str]:
+    """Return how many requests were refused, or found no replica, and why.
+
+    Empty if fewer than half of all were served: `unserved` has them then.
+    """
+    found = [] if is_unserved(run) else [
+        *_by_length(run, records.REJECTED), *_by_length(run, records.DROPPED), *_without_replica(run, journeys)]
     return [f"of {_num_come(run):,} requests some were not served: {'; '.join(found)}"] if found else []
+
+
+def _without_replica(run: Run, journeys) -> list[str]:
+    """Return how many requests ended since there was no replica for them, by status.
+
+    Empty where the diagnosis of the engine names models that no pool serves.
+    """
+    if journeys is None or any(note.startswith(UNSERVED_MODELS) for note in run.diagnosis):
+        return []
+    status, lost = run.workload.requests["status"], journeys["cause"] == NO_REPLICA
+    counts = {words: int((lost & (status == records.STATUS_NAMES.index(name))).sum()) for name, words in NAMES.items()}
+    return [f"{count:,} {words} {CAUSES['no_replica']}" for words, count in counts.items() if count]
 
 
 def _num_come(run: Run) -> int:

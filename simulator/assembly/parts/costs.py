@@ -161,6 +161,12 @@ class Costs(Part):
         if self.meter is not None:
             entries["energy"] = energy_of(run, power_of(self.experiment), self.meter, summary["total_output_tokens"])
             entries["diagnosis"] = remarks(entries["energy"])
+        free = [pool.name for pool in (*self.experiment.all_pools(), *self.experiment.encode_pools())
+                if not pool.cost_per_hour] if bill is not None else []
+        if free:
+            entries["diagnosis"] = [*entries.get("diagnosis", ()), (
+                f"cost: replicas of pool {', '.join(sorted(free))} cost nothing: neither cost_per_hour nor [prices] "
+                "has their price, so that costs are those of the other pools alone")]
         return entries
 
 

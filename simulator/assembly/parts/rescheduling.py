@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Part
+from simulator.assembly.parts.late import late_note
 from simulator.assembly.parts.regions import regions_of
 from simulator.config import features as has
 from simulator.config.conflicts import Agreement, Conflict, Place
@@ -80,6 +81,13 @@ class Migration(Part):
     def plan(self, plan, sink):
         """See Part; requests leave replicas before they are complete."""
         return replace(super().plan(plan, sink), keeps_journeys=True, keeps_legs=True, moves_requests=True)
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part; a rescheduler that never decided."""
+        moving = self.experiment.cluster.rescheduling
+        notes = late_note(f"{KEY}.interval_s", moving.interval_s or 0.0, summary["clock_s"],
+                          f'the first plan of policy = "{moving.policy}"')
+        return {"diagnosis": notes} if notes else {}
 
     def operations(self, sink) -> tuple:
         from simulator.engine.operations import migration

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from simulator.assembly.parts.base import Part, Rows
+from simulator.assembly.parts.late import late_note
 from simulator.domain import records
 from simulator.results.tables import without_spare
 
@@ -32,3 +33,8 @@ class Samples(Part):
         period_ns = max(round(self.experiment.output.replica_samples_s * 1e9), 1)
         sink.pending.append(rows.flush)
         return (lambda fleet, gateways, plan: Sampler(fleet, period_ns, rows),)
+
+    def summary(self, run, summary: dict) -> dict:
+        """See Part; samples of the beginning alone."""
+        notes = late_note(KEY, self.experiment.output.replica_samples_s, summary["clock_s"], "a second sample")
+        return {"diagnosis": notes} if notes else {}

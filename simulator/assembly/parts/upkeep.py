@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from simulator import registry
 from simulator.assembly.parts import features as used
 from simulator.assembly.parts.base import Fault, Part, Rows
+from simulator.assembly.parts.late import late_note
 from simulator.config import features as has
 from simulator.config.conflicts import Conflict, Feature, Place, without
 from simulator.domain import records
@@ -152,7 +153,9 @@ class Upkeep(Part):
     def summary(self, run, summary):
         """See Part; simplifications of the autoscaler, and the counted failures."""
         cluster, scaling = self.experiment.cluster, self.experiment.autoscaling
-        notes = _scaling_notes(scaling, summary["clock_s"]) if scaling else []
+        notes = [note for i, each in enumerate(self.experiment.restarts) for note in late_note(
+            f"restarts[{i}].at_s", each.at_s, summary["clock_s"], "the restart")]
+        notes += _scaling_notes(scaling, summary["clock_s"]) if scaling else []
         if scaling and cluster.gateway_queue is None and (scaling.min_replicas == 0 or scaling.zero):
             notes += _refused_at_zero(run)
         if cluster.cooldown is not None or cluster.breaker is not None:
@@ -195,6 +198,8 @@ def _scaling_notes(scaling, clock_s: float) -> list[str]:
                      f'policy = "{scaling.policy}" at interval_s = {first_s:g}')
     else:
         notes += policy.unfounded(scaling.parameters, clock_s)
+    for i, order in enumerate(policy(scaling.parameters).orders):
+        notes += late_note(f"autoscaling.changes[{i}].at_s", order.at_s, clock_s, "the order")
     return notes
 
 

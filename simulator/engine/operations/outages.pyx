@@ -24,20 +24,25 @@ from simulator.engine.operations.slowed import Slowed
 from simulator.errors import InputErrors, KeyFault
 
 
-@dataclass(frozen=True)
+@dataclass
 class Source:
     """A failure with its random stream and the replicas that it may hit.
 
     failure : domain.failures.Failure.
     generator : random numbers of its own.
     groups : list of lists of Place; each occurrence hits one list.
+    number : of the failure, in order.
     hit : list of Place, those of the last occurrence.
+    occurrences : number of times that the failure has happened. in_vain : those that hit no replica.
     """
 
     failure: Any
     generator: Any
     groups: list
+    number: int
     hit: list = field(default_factory=list)
+    occurrences: int = 0
+    in_vain: int = 0
 
 
 @dataclass
@@ -105,12 +110,14 @@ cdef class Outages:
             self._agenda.tick(now_ns + delay_ns, OUTAGE, partial(self._fail, source))
 
     def _fail(self, source, now_ns):
+        source.occurrences += 1
         if source.failure.kind == "cache":
             self._empty_caches(_hit(source))
             self._await_next(source, now_ns)
             return
         places = _with_fellows(_hit(source), source.failure)
         source.hit[:] = places
+        source.in_vain += not places
         if source.failure.kind != "slow":
             self._read_last([place for place in places if not place.stands_still], now_ns)
         duration_ns = source.failure.duration_ns(source.generator)
@@ -146,8 +153,20 @@ cdef class Outages:
 
     def notes(self):
         """Return failures without an effect, for the diagnosis of a run."""
-        return [f"failures: {self._num_kept} times a prefix cache was not emptied: its replica had a request, did not "
-                "serve, or keeps none"] if self._num_kept else []
+        found = [f"failures: {self._num_kept} times a prefix cache was not emptied: its replica had a request, did not "
+                 "serve, or keeps none"] if self._num_kept else []
+        by_number = {}
+        for source in self._sources:
+            by_number.setdefault(source.number, []).append(source)
+        for number, sources in by_number.items():
+            failure = sources[0].failure
+            if not any(source.occurrences for source in sources):
+                when = f"mtbf_s = {failure.mtbf_s:g}" if failure.at_s is None else f"at_s = {failure.at_s:g}"
+                found.append(f"failures[{number}] with {when} did not happen before the end of the run")
+            elif failure.at_s is not None and all(source.in_vain for source in sources):
+                found.append(f"failures[{number}] with at_s = {failure.at_s:g} had no effect: no replica that it may "
+                             "hit served then, or all had failed already")
+        return found
 
     # ---- one replica
 
@@ -415,11 +434,11 @@ def _sources(number, failure, places, pools, streams):
         streams_of[key] = key if len(pools) == 1 else f"{key - first} of {pools[place.pool]}"
     name = f"failure {number if failure.name is None else failure.name}"
     if failure.which == "each":
-        return [Source(failure, streams.generator(f"{name} {failure.target} {streams_of[key]}"), [group])
+        return [Source(failure, streams.generator(f"{name} {failure.target} {streams_of[key]}"), [group], number)
                 for key, group in groups.items()]
     if failure.which == "any":
-        return [Source(failure, streams.generator(name), list(groups.values()))]
+        return [Source(failure, streams.generator(name), list(groups.values()), number)]
     if failure.which not in groups:
         raise InputErrors([KeyFault(f"failures[{number}].which: expected a {failure.target} {min(groups)} .. "
                                     f"{max(groups)}, found {failure.which}")])
-    return [Source(failure, streams.generator(name), [groups[failure.which]])]
+    return [Source(failure, streams.generator(name), [groups[failure.which]], number)]

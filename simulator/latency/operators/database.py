@@ -17,7 +17,7 @@ from simulator.latency.operators import prices
 from simulator.latency.operators.cache import columns_of
 from simulator.latency.operators.curves import EXTRAPOLATED, SPIKE, Curve, Times, along, at_site, curves_by_site
 from simulator.latency.operators.expert_tables import ExpertTables
-from simulator.latency.operators.files import find_tables, framework_of, version_of
+from simulator.latency.operators.files import find_tables, framework_of, other_card_note, version_of
 from simulator.latency.operators.fused_norms import TABLE
 from simulator.latency.operators.product_formats import STAND_INS
 from simulator.latency.operators.products import SLOWEST_GRAPH_FLOOR_NS, ProductTables
@@ -62,6 +62,7 @@ class Database:
         if files is None and not self._profile:
             found = find_tables(parameters.path, parameters.system, accelerator.name, parameters.framework)
             self.files, self.notes = of_versions(found, parameters.table_version)
+            self.notes += other_card_note(parameters.path, parameters.system, accelerator.name)
         self.used: dict[str, dict] = {}         # table -> file, version, sha256
         self.spikes: list[tuple] = []           # points left out: (site, size)
         self.cached: dict[str, tuple] = {}      # table -> (points faster than memory, number of points)
@@ -73,7 +74,8 @@ class Database:
         self.bytes_per_ns = accelerator.memory_bandwidth_bytes_per_s * 1e-9
         self._sites: dict[tuple, dict] = {}
         self.product_tables = ProductTables(self, parameters)
-        self.expert_tables = ExpertTables(self, parameters, accelerator)
+        has_ranks = deployment is not None and deployment.parallelism.token_ranks > 1
+        self.expert_tables = ExpertTables(self, parameters, accelerator, has_ranks)
 
     # ---- reading
 

@@ -8,6 +8,8 @@ with another kernel, which includes the launches of such a small mixture. Tables
 SGLang, which runs vLLM's kernel; both formats have 4 bits and 16-bit activations, and Marlin has 0.26 to 0.49 of peak
 at 2,048 tokens there, where the roofline's law of experts would have 0.89.
 
+Rows over several ranks hold the tokens of all: reached_experts.py has those of ranks behind an exchange.
+
 TensorRT-LLM's MoE backend `TRTLLM` runs generated kernels of its own, which FlashInfer carries as `trtllm_*_moe` for
 vLLM and SGLang (flashinfer-ai/flashinfer, csrc/trtllm_fused_moe_kernel_launcher.cu). TensorRT-LLM's part of the tables
 has them as `moe_torch_flow_min_latency`, in nvfp4 alone: other formats take SGLang's rows.
@@ -22,9 +24,19 @@ from collections.abc import Callable
 import numpy as np
 
 from simulator.domain.hardware_spec import AcceleratorSpec
-from simulator.latency.operators.curves import EXTRAPOLATED, INTERPOLATED, Times, along, at_site, neighbours
-from simulator.latency.operators.expert_shares import holds_share
+from simulator.latency.operators.curves import (
+    EXTRAPOLATED,
+    INTERPOLATED,
+    Times,
+    along,
+    at_site,
+    curves_by_site,
+    neighbours,
+)
+from simulator.latency.operators.exchanges import GATHER
+from simulator.latency.operators.expert_shares import EVEN, holds_share
 from simulator.latency.operators.prices import EXPERT_SHARES
+from simulator.latency.operators.reached_experts import ForeignTokens
 from simulator.latency.operators.rows import GEMM_BITS, MATMUL_FORMATS, default, formats, rows_where
 from simulator.latency.operators.versions import is_before
 from simulator.latency.operators.wide_experts import expert_curves, experts_table
@@ -51,10 +63,12 @@ class ExpertTables:
     database : Database
     parameters : OperatorsParameters
     accelerator : AcceleratorSpec
+    has_ranks : tokens are spread over several ranks, which all2all_backend joins.
     """
 
-    def __init__(self, database, parameters, accelerator: AcceleratorSpec):
+    def __init__(self, database, parameters, accelerator: AcceleratorSpec, has_ranks: bool = False):
         self._database, self._accelerator = database, accelerator
+        self._is_exchanged = has_ranks and parameters.all2all_backend not in (None, GATHER)
         self._parameters = parameters
         self._load, self._asked = parameters.expert_load, parameters.expert_kernel
         self._wide = experts_table(parameters)
@@ -153,36 +167,60 @@ class ExpertTables:
             return {}
         tensor, expert = (default(columns, name, 1.0) for name in ("moe_tp_size", "moe_ep_size"))
         columns = dict(columns, moe_tp_size=tensor, moe_ep_size=expert)
-        kept = self._rows_of(columns, dtype, kernel)
-        kept = kept if source is None else kept & (columns["kernel_source"] == source)
+        has_share = np.ones(len(tensor), dtype=bool)
+        if source is not None:
+            has_share = columns["kernel_source"] == source
+        kept = self._rows_of(columns, dtype, kernel) & has_share
         if EXPERT_SHARES not in self._parameters.without:
-            kept = self._shared(columns, dtype, kept)
-        rows = self._database.pick(table, columns, kept)
-        return self._database.split(rows, SITE, "num_tokens")
+            has_share &= self._shared(columns, dtype)
+            self._leave_out(columns, kept & ~has_share)
+        rows = self._database.pick(table, columns, kept & has_share)
+        curves = self._database.split(rows, SITE, "num_tokens")
+        if not self._is_exchanged:
+            return curves
+        even, skewed = (curves_by_site(rows_where(columns, self._rows_of(columns, dtype, kernel, load) & has_share),
+                                       SITE, "num_tokens") for load in (EVEN, SKEWED))
+        return self._reached(curves, ForeignTokens(even, skewed))
 
-    def _shared(self, columns: dict, dtype: str, kept: np.ndarray) -> np.ndarray:
-        """Return the mask of the kept rows with a rank's share of the load. See expert_shares.py."""
-        of_format, shared = formats(columns, "moe_dtype") == dtype, kept.copy()
-        shared[of_format] &= holds_share(rows_where(columns, of_format))
-        if "kernel_source" in columns:
-            lost = rows_where({name: columns[name] for name in (*SITE, "kernel_source")}, kept & ~shared)
-            for *site, name in set(zip(*(values.tolist() for values in lost.values()), strict=True)):
-                self._unshared.setdefault(tuple(site), set()).add(name)
+    def _shared(self, columns: dict, dtype: str) -> np.ndarray:
+        """Return the mask of the rows with a rank's share of the load. See expert_shares.py."""
+        of_format = formats(columns, "moe_dtype") == dtype
+        shared = ~of_format
+        shared[of_format] = holds_share(rows_where(columns, of_format))
         return shared
 
-    def _rows_of(self, columns: dict, dtype: str, kernel: str | None) -> np.ndarray:
+    def _leave_out(self, columns: dict, lost: np.ndarray) -> None:
+        """Record the sites and kernels of rows without a rank's share."""
+        if "kernel_source" in columns:
+            rows = rows_where({name: columns[name] for name in (*SITE, "kernel_source")}, lost)
+            for *site, name in set(zip(*(values.tolist() for values in rows.values()), strict=True)):
+                self._unshared.setdefault(tuple(site), set()).add(name)
+
+    def _reached(self, curves: dict, foreign: ForeignTokens) -> dict[tuple, object]:
+        """Return the curves of ranks that get their tokens by an exchange. See reached_experts.py."""
+        note = (f"experts behind {self._parameters.all2all_backend} were measured with the tokens of all ranks on each "
+                "rank: the time of tokens that do not reach a rank is left out, ")
+        if any(site[5] > 1 and foreign.token_ns(site) is None for site in curves):
+            note += "where even loads of one rank and of several show it, and is in the price of other mixtures"
+        else:
+            note += "by the even loads of one rank and of several"
+        if note not in self._database.notes:
+            self._database.notes.append(note)
+        return {site: foreign.without(curve, site) for site, curve in curves.items()}
+
+    def _rows_of(self, columns: dict, dtype: str, kernel: str | None, load: str | None = None) -> np.ndarray:
         kept = formats(columns, "moe_dtype") == dtype
-        kept &= self._is_loaded(default(columns, "distribution", "balanced"), kept)
+        kept &= self._is_loaded(default(columns, "distribution", EVEN), kept, load or self._load)
         if kernel is not None and "kernel_source" in columns:
             kept &= np.any([np.char.find(columns["kernel_source"], part) >= 0 for part in KERNELS[kernel]], axis=0)
         return kept
 
-    def _is_loaded(self, loads: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Return the mask of rows with the requested load; by default the skewed load, or else the even one."""
-        if self._load is not None:
-            return loads == self._load
+    def _is_loaded(self, loads: np.ndarray, kept: np.ndarray, load: str | None) -> np.ndarray:
+        """Return the mask of rows with a load; by default the skewed load, or else the even one."""
+        if load is not None:
+            return loads == load
         skewed = loads == SKEWED
-        return skewed if (skewed & kept).any() else loads == "balanced"
+        return skewed if (skewed & kept).any() else loads == EVEN
 
     def _is_slower_than_plain(self, columns: dict, dtype: str, kernel: str | None) -> bool:
         """Return whether the median time at few tokens is longer than for bfloat16 at equal sites."""

@@ -56,6 +56,20 @@ NUMBERS = frozenset({"m", "n", "k", "batch_size", "isl", "step", "num_heads", "n
                      "hc_mult", "num_sites"})
 
 
+def other_card_note(path: str | None, system: str | None, accelerator: str) -> list[str]:
+    """Return a note if tables are of another accelerator than the one that they price.
+
+    path, system : as in `find_tables`. A folder of one system is recognised by its name.
+    """
+    own, known = SYSTEMS.get(accelerator, accelerator), set(SYSTEMS.values())
+    found = Path(path).resolve().name if path is not None else ""
+    found = found if found in known else system or own
+    if found == own:
+        return []
+    return [f"tables of {found} price {accelerator}: kernels take as long as measured there, and peak rates and memory "
+            f"of {accelerator} count only where no row was measured, and where rows would beat its memory"]
+
+
 def find_tables(path: str | None, system: str | None, accelerator: str, framework: str | None) -> dict[str, list[Path]]:
     """Return the files of each table, the newest version first.
 
