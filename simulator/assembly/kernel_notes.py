@@ -43,8 +43,8 @@ def sinks_note(deployment: Deployment) -> str:
         return ""
     return (f"attention: {model.name} has sinks, for which engines take a Triton kernel on "
             f"{deployment.accelerator.name}; the prices are FlashAttention's. Iterations of an A100 were seen to take "
-            "1.7 times as long as operators predict with prompts of 32,000 tokens, as long with 4,000, and 0.65 times "
-            "as long with 128")
+            "1.8 times as long as operators predict with prompts of 32,000 tokens, 1.1 times with 4,000, and 0.8 times "
+            "with 128")
 
 
 def shared_experts_note(deployment: Deployment) -> str:

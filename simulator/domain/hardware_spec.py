@@ -74,6 +74,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     usable_memory_bytes: Count = 0              # memory visible to a process (cudaMemGetInfo); 0: not known
     memory_bandwidth_bytes_per_s: Rate
     l2_cache_bytes: Count = 0
+    num_cores: Count = 0                        # streaming multiprocessors; 0: not known
     scaleup_link: str = ""                      # link between accelerators: NVLink, Infinity Fabric, ICI, ...
     scaleup_bytes_per_s: OptionalRate = 0.0     # 0: no such link
     pcie_bytes_per_s: OptionalRate = 0.0

@@ -83,7 +83,7 @@ def _with_graphs(parameters, deployment, model):
                         or parameters.max_num_batched_tokens > max(sizes, default=0))
     if mode == "none" and launch.us == 0 and not launch.notes:
         return model
-    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch.us, launch.notes)
+    return Graphs(model, mode, sizes, 1 + drafts, given.piecewise_us_per_layer * layers, launch)
 
 
 def _launching(given, deployment, model, reaches_beyond) -> Launching:
@@ -92,9 +92,10 @@ def _launching(given, deployment, model, reaches_beyond) -> Launching:
     reaches_beyond : batches may be larger than the largest graph, or decodes alone have graphs.
     """
     if given.eager_us_per_layer is not None:
-        return Launching(given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0))
+        us = given.eager_us_per_layer * (deployment.model.num_layers if deployment is not None else 0)
+        return Launching(us, us)
     if deployment is None or not (model.takes_collective and reaches_beyond):
-        return Launching(0.0)       # times of whole iterations are given, or all have graphs
+        return Launching(0.0, 0.0)  # times of whole iterations are given, or all have graphs
     return launching(deployment, HOSTS["vllm"])
 
 

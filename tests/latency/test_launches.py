@@ -47,6 +47,16 @@ def test_kernels_are_counted_by_kind_of_layer():
     assert num_launches(deploy(LATENT)) == 6 + LATENT.num_layers * (2 + 11 + 3)
 
 
+def test_gated_delta_nets_launch_the_chunked_rule_for_prompts_alone():
+    # Qwen3-Next, 36 of 48 layers: norms 2, 15 or 7; 12 of attention: norms 2, 7; each experts 8 and a shared one 4
+    for is_decode, net in ((False, 15), (True, 7)):
+        assert num_launches(deploy(load_model("qwen3-next-80b-a3b")), is_decode) == (
+            6 + 36 * (2 + net + 12) + 12 * (2 + 7 + 12))
+    found = launching(deploy(load_model("qwen3-next-80b-a3b")), HOSTS["vllm"])
+    assert found.us - found.decode_us == pytest.approx(36 * 8 * 32.5)
+    assert "1,302 launches of 32.5 us, 1,014 of decodes alone by the host" in found.notes[0]
+
+
 def test_the_published_servers_give_the_prices():
     # DeepSeek-V3 at TP 8: norms 2, latent attention 11 + 3 to quantise, reduces 4, MLP 3 + 2 or experts 8 + 2
     deepseek = 6 + 3 * (2 + 14 + 4 + 5) + 58 * (2 + 14 + 4 + 10)

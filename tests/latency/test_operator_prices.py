@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from simulator.domain.model_spec import Quantization
 from simulator.latency.operators.curves import Curve
-from simulator.latency.operators.mixed_attention import CONTEXTS, DECODES, FACTORS, factors_of
 from simulator.latency.operators.model import Operators
 from simulator.latency.operators.products import sustained
 from support.operator_profiles import gemm_rows, moe_rows, write_layers, write_tables
@@ -218,18 +217,20 @@ def test_a_profile_says_what_decodes_take_beside_prompts(build, tmp_path):
     assert model.provenance()["operators"]["attention beside prompts"] == "measured"
 
 
-@pytest.mark.parametrize(("architecture", "links", "factor"), [
-    ("Ampere", 1e11, FACTORS[4][1][1]), ("Blackwell", 0.0, FACTORS[4][1][1]), ("Blackwell", 1e11, 1.0),
-    ("Hopper", 1e11, 1.0)])
-def test_flash_attention_2_does_not_split_decodes_beside_prompts(build, tmp_path, architecture, links, factor):
+@pytest.mark.parametrize(("architecture", "links", "sinks", "is_joined"), [
+    ("Ampere", 1e11, False, True), ("Blackwell", 0.0, False, True), ("Blackwell", 1e11, False, False),
+    ("Hopper", 1e11, False, False), ("Ampere", 1e11, True, False)])
+def test_flash_attention_2_does_not_split_decodes_beside_prompts(build, tmp_path, architecture, links, sinks,
+                                                                 is_joined):
     accelerator = replace(ACCELERATOR, architecture=architecture, scaleup_bytes_per_s=links)
-    wide = replace(DENSE, attention=replace(DENSE.attention, num_heads=4, num_kv_heads=1))
+    wide = replace(DENSE, attention=replace(DENSE.attention, num_heads=4, num_kv_heads=1, sinks=sinks))
     model = build(write_tables(tmp_path / "t"), wide, accelerator)
 
     alone = in_ns(model.breakdown(decode=[64] * 4))["decode_attention"]
     beside = in_ns(model.breakdown(prefill=[(16, 0)], decode=[64] * 4))["decode_attention"]
 
-    assert beside == pytest.approx(alone * factor)
+    assert (beside != alone) == is_joined
+    assert ("attention beside prompts" in model.provenance()["operators"]) == is_joined
 
 
 def test_a_prompt_of_one_token_is_computed_as_a_decode_is(build, tmp_path):
@@ -242,14 +243,6 @@ def test_a_prompt_of_one_token_is_computed_as_a_decode_is(build, tmp_path):
 
     assert attention([(1, 15)]) == attention([]) != attention([(2, 14)])
     assert attention([(1, 15), (2, 14)]) == attention([(2, 14)])
-
-
-def test_factors_are_those_measured_and_lie_between_them():
-    for sharing, table in FACTORS.items():
-        assert factors_of(sharing, DECODES, CONTEXTS) == pytest.approx(table)
-    between = factors_of(2 ** 2.5, DECODES, CONTEXTS)
-    assert between == pytest.approx(np.sqrt(FACTORS[4] * FACTORS[8]))
-    assert factors_of(64, np.array([500]), np.array([1 << 20])) == pytest.approx(FACTORS[8][-1:, -1:])
 
 
 def test_a_cache_that_the_checkpoint_declares_is_told(build, tmp_path):
@@ -274,7 +267,7 @@ def test_prices_left_out_are_those_named(build, tmp_path):
     whole = terms()
     assert whole.keys() - terms("qk_norm").keys() == {"qk_norm"}
     assert whole.keys() - terms("quantizing").keys() == {"quantizing"}
-    alone = whole["decode_attention"] / FACTORS[4][1][1]        # of 4 decodes with a context of 64
+    alone = in_ns(build(folder, wide, accelerator, "fp8").breakdown(decode=[64] * 4))["decode_attention"]
     assert terms("mixed_attention") == pytest.approx(whole | {"decode_attention": alone})
     bare = terms("qk_norm", "quantizing", "mixed_attention")
     assert sum(whole.values()) - sum(bare.values()) == pytest.approx(

@@ -7,6 +7,7 @@ from simulator.latency.linear import Linear, LinearParameters
 from simulator.latency.overheads.adapters import Adapters
 from simulator.latency.overheads.capture import CudaGraphParameters, sizes_of
 from simulator.latency.overheads.graphs import Graphs
+from simulator.latency.overheads.launches import Launching
 from simulator.latency.overheads.masks import Masks
 from simulator.scheduling.vllm import VllmParameters
 from simulator.scheduling.vllm_defaults import completed
@@ -26,9 +27,9 @@ def arguments(**given):
     return completed(VllmParameters(**given))
 
 
-def graphs(mode="full_and_piecewise", query_tokens=1, **times):
+def graphs(mode="full_and_piecewise", query_tokens=1, piecewise_us=0.0, eager_us=0.0):
     sizes = sizes_of(arguments(max_num_seqs=256), query_tokens, False)
-    return Graphs(linear(), mode, sizes, query_tokens, **times)
+    return Graphs(linear(), mode, sizes, query_tokens, piecewise_us, Launching(eager_us, eager_us))
 
 
 def rows(model, prefill=(), decode=(), tokens_per_decode=1):

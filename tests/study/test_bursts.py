@@ -16,6 +16,7 @@ form = "burst"
 framework = "{framework}"
 hardware = "h100-sxm-80gb"
 template_tokens = 9
+shared_tokens = {shared}
 [experiment.engine]
 enable_prefix_caching = false
 """ + TEN_MS
@@ -24,7 +25,7 @@ VLLM = "vllm serve Qwen/Qwen3-8B -tp 2 --async-scheduling --max-num-batched-toke
 
 @pytest.fixture
 def opened(tmp_path):
-    def of(*serves, framework="vllm", load="random 2K input", requests="4", clients=""):
+    def of(*serves, framework="vllm", load="random 2K input", requests="4", clients="", shared=0):
         row = dict.fromkeys(METRICS, "20.0") | {
             "Successful requests": requests, "Total input tokens": "400", "Total generated tokens": "12",
             "Maximum request concurrency": clients, "sub": load}
@@ -33,7 +34,7 @@ def opened(tmp_path):
             writer.writeheader()
             writer.writerows(row | {"serve": serve} for serve in serves)
         sha = hashlib.sha256((tmp_path / "points.csv").read_bytes()).hexdigest()
-        (tmp_path / "dataset.toml").write_text(SET.format(framework=framework) + (
+        (tmp_path / "dataset.toml").write_text(SET.format(framework=framework, shared=shared) + (
             f'[[files]]\nrole = "points"\npath = "points.csv"\nsha256 = "{sha}"\n'))
         return open_all([tmp_path], tmp_path)[0]
 
@@ -56,6 +57,16 @@ def test_all_are_sent_at_once_or_by_so_many_clients(opened):
 
     assert burst.tables["workload"]["arrival"]["rate_per_s"] == float("inf")
     assert loop.tables["workload"]["load"] == {"mode": "concurrency", "concurrency": 2}
+
+
+def test_requests_share_the_head_of_the_template(opened):
+    case, = opened(VLLM, shared=7).cases()
+
+    assert case.tables["workload"]["system_prompts"] == {"num_tokens": 7}
+    assert case.tables["workload"]["prompt_tokens"]["tokens"] == 100 + 9 - 7    # which are added to these
+    assert "system_prompts" not in opened(VLLM).cases()[0].tables["workload"]
+    with pytest.raises(InputErrors, match=r"reader\.shared_tokens: expected at most template_tokens, 9, found 10"):
+        opened(VLLM, shared=10).cases()
 
 
 def test_rows_of_other_servers_and_loads_are_passed_over(opened):

@@ -6,7 +6,15 @@ from simulator.domain.layers.mixers import RecurrentState
 
 
 class GatedDeltaNet(RecurrentState, tag_field="kind", tag="gated_delta_net"):
-    """Linear attention of Qwen3-Next. Source: arXiv 2412.06464 (Gated DeltaNet)."""
+    """Linear attention of Qwen3-Next. Source: arXiv 2412.06464 (Gated DeltaNet).
+
+    launches : those of prompts: three for projections and their order, convolution, gates, eight of the chunked rule
+        (norms of queries and keys, sums of gates, products of keys, inverse, w and u, states, outputs), gated norm,
+        output; sglang, layers/attention/linear/gdn_backend.py and fla/chunk.py, which vLLM has, too. Copies that make
+        tensors contiguous are left out. Decodes alone have one kernel for gates and rule.
+    """
+
+    launches, prompt_launches, num_inputs = 15, 8, 2
 
     num_key_heads: Positive
     num_value_heads: Positive

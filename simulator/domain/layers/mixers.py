@@ -37,7 +37,8 @@ class Mixer(Part):
         laws and errors of the roofline hold for, that profiles of kernels measure.
     backend : family of kernels that engines choose for it: flash, mla (multi-head latent attention), or state.
     kernels : that one layer starts one after another, attention excluded, fused ones counted once.
-    launches : kernels without a CUDA graph, quantising excluded; None: unknown.
+    launches, prompt_launches : kernels without a CUDA graph, quantising excluded, None: unknown; and how many of these
+        decodes alone do without.
     num_inputs : of products, which fp8 weights need quantised.
     cached_widths : of the tensors of a token in one layer's KV cache; read_widths : that attention reads of a token,
         perhaps of another layer's.
@@ -56,6 +57,7 @@ class Mixer(Part):
     backend: ClassVar[str]
     kernels: ClassVar[int]
     launches: ClassVar[int | None] = None
+    prompt_launches: ClassVar[int] = 0
     num_inputs: ClassVar[int] = 0
     cached_widths: ClassVar[tuple[int, ...]] = ()
     read_widths = property(lambda self: self.cached_widths)

@@ -5,6 +5,8 @@ power of two tokens in the cache. Prompts: a row for each
 power of two prompts, a column for each length. All attention layers of all stages are added up; layers with a window
 that was not measured use the curve without a window, up to `window` tokens.
 """
+from typing import NamedTuple
+
 import numpy as np
 
 from simulator.latency.operators import recurrences
@@ -25,34 +27,60 @@ DIFFERENCE = ("prompts behind a cached prefix: compressed attention with an inde
               "behind 1,024 tokens or more 14 to 17 % off in the mean (docs/guide/operator_tables.md)")
 
 
-def decode_table(composer) -> Times:
-    """Return the attention of n = 0, 1, ... sequences at CONTEXT_NODES, by n.
+class Decodes(NamedTuple):
+    """Attention of decodes alone, of all layers of a kind.
+
+    times : by sequences and CONTEXT_NODES.
+    """
+
+    kind: "_Kind"
+    times: Times
+
+
+def decodes_by_kind(composer) -> list[Decodes]:
+    """Return the attention of decodes alone, by kind of layer.
+
+    Of n = 0, 1, ... sequences at CONTEXT_NODES.
 
     composer : Composer
     """
-    sequences = np.arange(MAX_DECODES + 1)
+    found = []
+    for kind in _kinds(composer):
+        layer, code, origin = _decodes(kind)
+        composer.note_origin(f"{kind.name} decode", origin)
+        composer.database.hear_attention("decode_attention", kind)
+        ns = kind.layers * layer
+        ns[0] = 0.0
+        found.append(Decodes(kind, Times(ns, code.astype(np.uint8))))
+    return found
+
+
+def decode_table(by_kind: list[Decodes]) -> Times:
+    """Return the attention of all layers."""
     ns = np.zeros((MAX_DECODES + 1, len(CONTEXT_NODES)))
     origins = np.zeros(ns.shape, dtype=np.uint8)
-    for kind in _kinds(composer):
-        rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in {*BATCHES, *kind.batches()}}
-        batches = sorted(batch for batch, row in rows.items() if row is not None)
-        if batches:
-            times = np.array([rows[batch].ns for batch in batches])
-            codes = np.array([rows[batch].origins for batch in batches])
-            layer = np.column_stack([np.interp(sequences, batches, column) for column in times.T])
-            beyond = sequences > batches[-1]
-            layer[beyond] *= (sequences[beyond] / batches[-1])[:, None]
-            code = np.maximum(codes[np.searchsorted(batches, np.minimum(sequences, batches[-1]))],
-                              np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
-        else:
-            layer, code = kind.roofline_decode(sequences, CONTEXT_NODES)
-        composer.note_origin(f"{kind.name} decode", "measured" if kind.is_measured("generation") else (
-            "interpolated" if batches else "roofline"))
-        ns += kind.layers * layer
-        origins = np.maximum(origins, code).astype(np.uint8)
-        composer.database.hear_attention("decode_attention", kind)
-    ns[0] = 0.0
+    for each in by_kind:
+        ns += each.times.ns
+        origins = np.maximum(origins, each.times.origins)
     return Times(ns, origins)
+
+
+def _decodes(kind: "_Kind") -> tuple[np.ndarray, np.ndarray, str]:
+    """Return times and origins of one layer, and the origin of the kind."""
+    sequences = np.arange(MAX_DECODES + 1)
+    rows = {batch: kind.times("generation", batch, CONTEXT_NODES) for batch in {*BATCHES, *kind.batches()}}
+    batches = sorted(batch for batch, row in rows.items() if row is not None)
+    if not batches:
+        return *kind.roofline_decode(sequences, CONTEXT_NODES), (
+            "measured" if kind.is_measured("generation") else "roofline")
+    times = np.array([rows[batch].ns for batch in batches])
+    codes = np.array([rows[batch].origins for batch in batches])
+    layer = np.column_stack([np.interp(sequences, batches, column) for column in times.T])
+    beyond = sequences > batches[-1]
+    layer[beyond] *= (sequences[beyond] / batches[-1])[:, None]
+    code = np.maximum(codes[np.searchsorted(batches, np.minimum(sequences, batches[-1]))],
+                      np.where(np.isin(sequences, batches), 0, INTERPOLATED)[:, None])
+    return layer, code, "measured" if kind.is_measured("generation") else "interpolated"
 
 
 def prefill_table(composer) -> tuple[Times, Behind | None]:
@@ -113,6 +141,7 @@ class _Recurrence:
 
     name, is_measurable = "linear_attention", True
     prefix_note = ""            # on prompts behind a cached prefix
+    joins_prompts = False
 
     def __init__(self, composer, part, layers: int):
         self.layers, self._database, self._part = layers, composer.database, part
@@ -157,6 +186,7 @@ class _Kind:
         self._composer, self._deployment, self._rate = composer, composer.deployment, composer.rate
         self._database = composer.database
         self.name, self.layers, self._window, self._passes = name, layers, window, Passes(composer, part, window)
+        self.joins_prompts = part.price_key == "multi_head" and not part.sinks
         ways = self._deployment.parallelism
         self._parts = {"context": part.shard(ways.tensor_parallel), "generation": part.shard(ways.query_parallel)}
         self._kv_dtype = "fp8" if self._deployment.kv_cache_bytes == 1 else "bfloat16"
@@ -191,6 +221,20 @@ class _Kind:
 
     def _curves(self, phase: str) -> dict[int, dict]:
         return self._database.attention_curves(phase, self._kv_dtype, self._window)
+
+    def decode_shape(self) -> tuple:
+        """Return the part that a rank computes of decodes, and the window, in tokens."""
+        return self._parts["generation"], self._window
+
+    def prompt_rate(self, tokens: float) -> float:
+        """Return the FLOPs per ns of a prompt without a window.
+
+        By shares of peak where no table has it.
+        """
+        part = self._parts["context"]
+        times = self._measured("context", 1, 0, np.array([tokens]))
+        return self._rate.attention_flops if times is None else (
+            2 * part.num_heads * part.head_dim * tokens * (tokens + 1) / float(times.ns[0]))
 
     def times(self, phase: str, batch: int, lengths: np.ndarray) -> Times | None:
         """Return the times of one layer for a batch size; None: not measured."""

@@ -23,7 +23,7 @@ from simulator.domain.layers.networks import Moe
 from simulator.domain.rank_weights import head_product, layer_kinds
 from simulator.errors import InputErrors, KeyFault
 from simulator.latency.operators import prices
-from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, prefill_table
+from simulator.latency.operators.attention import CONTEXT_NODES, decode_table, decodes_by_kind, prefill_table
 from simulator.latency.operators.curves import ROOFLINE, Times
 from simulator.latency.operators.database import Database
 from simulator.latency.operators.exchanges import GATHER, domain_times, exchange_times
@@ -111,9 +111,10 @@ class Composer:
         self._add_once()
         self._add_handover()
         samples_ns, samples_origins = self._samples()
-        decode, (prefill, behind) = decode_table(self), prefill_table(self)
+        by_kind = decodes_by_kind(self)
+        decode, (prefill, behind) = decode_table(by_kind), prefill_table(self)
         is_left_out = prices.MIXED_ATTENTION in self.parameters.without
-        mixed = decode if is_left_out else mixed_table(self, decode, CONTEXT_NODES)
+        mixed = decode if is_left_out else mixed_table(self, decode, by_kind, CONTEXT_NODES)
         state = self._state()
         if self.collective is not None:
             self.origins.update(dict.fromkeys(COMMUNICATION & self.origins.keys(), "collective"))

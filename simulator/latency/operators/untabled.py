@@ -92,7 +92,7 @@ def _seen(each, contexts: np.ndarray) -> np.ndarray:
 class Untabled:
     """Equal layers of a kind without tables; methods as of `_Kind` in attention."""
 
-    is_measurable, prefix_note = False, ""
+    is_measurable, prefix_note, joins_prompts = False, "", False
 
     def __init__(self, composer, part, layers: int, window: int):
         self.name, self.layers, self._passes = part.kind, layers, Passes(composer, part, window)

@@ -51,14 +51,14 @@ def with_graphs(graphs: EngineGraphs, deployment: Deployment | None, model: Late
     knows_launches = model.knows_kernels and deployment is not None and model.takes_collective
     if given is None and not graphs.are_given and not knows_launches:
         return model
-    launch = Launching(0.0)
+    launch = Launching(0.0, 0.0)
     if (not graphs.has_prefill or graphs.runs_beyond) and given is not None:
-        launch = Launching(given * deployment.model.num_layers)
+        launch = Launching(given * deployment.model.num_layers, given * deployment.model.num_layers)
     elif (not graphs.has_prefill or graphs.runs_beyond) and knows_launches:
         launch = launching(deployment, HOSTS[graphs.scheduler])
     sizes = [graphs.verified * size for size in graphs.sizes]
-    found = Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, graphs.verified, 0.0, launch.us,
-                   (*launch.notes, *graphs.notes))
+    found = Graphs(model, OF_DECODES if sizes else NO_GRAPHS, sizes, graphs.verified, 0.0,
+                   launch._replace(notes=(*launch.notes, *graphs.notes)))
     if graphs.has_prefill:
         found.hide_prompts()
     return found

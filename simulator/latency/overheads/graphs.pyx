@@ -21,8 +21,8 @@ cdef class Graphs(EngineOverhead):
     mode : of `capture.Mode`.
     sizes : captured sizes in tokens, ascending.
     query_tokens : per decoding sequence, 1 + drafts; whole graphs of decodes have sizes divisible by it.
-    piecewise_us, eager_us : added to a batch with piecewise graphs; minimum time of a batch without graphs.
-    notes : sentences for `warnings`.
+    piecewise_us : added to a batch with piecewise graphs.
+    launch : `launches.Launching`: minimum time of a batch without graphs, and sentences for `warnings`.
     """
 
     cdef int32_t* _sizes            # [_largest + 1] by tokens: size of the smallest sufficient graph; 0: none
@@ -33,16 +33,15 @@ cdef class Graphs(EngineOverhead):
     cdef double _piecewise_ns, _eager_ns, _prompt_eager_ns
     cdef object _notes
 
-    def __init__(self, LatencyModel model, mode, sizes, int32_t query_tokens=1, double piecewise_us=0.0,
-                 double eager_us=0.0, notes=()):
+    def __init__(self, LatencyModel model, mode, sizes, int32_t query_tokens, double piecewise_us, launch):
         EngineOverhead.__init__(self, model)
-        self._notes = notes
+        self._notes = launch.notes
         self.pads = True
         self._has_pieces = mode in ("piecewise", "full_and_piecewise")
         self._has_whole, self._has_decodes = mode == "full", mode in ("full_decode_only", "full_and_piecewise")
         self._query_tokens = query_tokens
-        self._piecewise_ns, self._eager_ns = piecewise_us * 1e3, eager_us * 1e3
-        self._prompt_eager_ns = self._eager_ns
+        self._piecewise_ns = piecewise_us * 1e3
+        self._prompt_eager_ns, self._eager_ns = launch.us * 1e3, launch.decode_us * 1e3
         self._largest = max(sizes, default=0)
         # with drafts some sizes are for decodes only, so that a batch with more tokens may be padded less
         self.is_monotone = model.is_monotone and query_tokens == 1

@@ -56,38 +56,47 @@ HOSTS = {"vllm": Host(32.5, "vLLM, Qwen3-30B-A3B"), "sglang": Host(45.4, "SGLang
 
 
 class Launching(NamedTuple):
-    """Time to launch the kernels of one iteration, and notes on it."""
+    """Time to launch the kernels of one iteration, and notes on it.
+
+    us, decode_us : of an iteration with prompts, of decodes alone.
+    """
 
     us: float
+    decode_us: float
     notes: tuple[str, ...] = ()
 
 
 def launching(deployment: Deployment, host: Host) -> Launching:
     """Return the time to launch the counted kernels of an iteration."""
-    number = num_launches(deployment)
-    us = host.launch_us * number
+    number, of_decodes = num_launches(deployment), num_launches(deployment, is_decode=True)
+    us, decode_us = host.launch_us * number, host.launch_us * of_decodes
+    fewer = f", {of_decodes:,} of decodes alone" * (of_decodes < number)
     notes = [f"cuda_graphs: without graphs an iteration takes at least {us * 1e-3:.1f} ms, {number:,} launches of "
-             f"{host.launch_us} us by the host of a published server ({host.source}); published ones have 32 to 54, "
-             "measured ones go into eager_us_per_layer"]
+             f"{host.launch_us} us{fewer} by the host of a published server ({host.source}); published ones have 32 to "
+             "54, measured ones go into eager_us_per_layer"]
     uncounted = Counter()
     for mixer, layers in deployment.model.mixers:
         uncounted[mixer.title] += layers * (mixer.launches is None)
     notes += [f"cuda_graphs: the number of kernels of the {layers} layers of {title} is unknown: their launches "
               "are not counted" for title, layers in uncounted.items() if layers]
-    return Launching(us, tuple(notes))
+    return Launching(us, decode_us, tuple(notes))
 
 
-def num_launches(deployment: Deployment) -> int:
-    """Return the number of kernels of an iteration, unknown ones excluded."""
+def num_launches(deployment: Deployment, is_decode: bool = False) -> int:
+    """Return the number of kernels of an iteration, unknown ones excluded.
+
+    is_decode : it has no prompts.
+    """
     model = deployment.model
-    return ONCE + sum(len(numbers) * _of_layer(deployment, layer) for layer, numbers in model.kinds.items())
+    return ONCE + sum(len(numbers) * _of_layer(deployment, layer, is_decode) for layer, numbers in model.kinds.items())
 
 
-def _of_layer(deployment: Deployment, layer: Layer) -> int:
+def _of_layer(deployment: Deployment, layer: Layer, is_decode: bool) -> int:
     sums = layer.num_sublayers * ALL_REDUCE * (deployment.parallelism.tensor_parallel > 1)
     kernels = layer.norms * NORM + sums
     for part in (mixer.part for mixer in layer.mixers if mixer.part.launches):
-        kernels += part.launches + part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
+        kernels += part.launches - part.prompt_launches * is_decode
+        kernels += part.num_inputs * _quantizes(deployment, deployment.matrix_dtype)
     return kernels + _of_networks(deployment, layer)
 
 

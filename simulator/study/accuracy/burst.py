@@ -5,8 +5,8 @@ duration (s), Output token throughput (tok/s), Mean TTFT (ms), Mean TPOT (ms); M
 clients were a closed loop; `serve`, the command line of the server, and `sub`, the heading of the load, as in the pages
 of gpustack's performance lab.
 
-Replay of a run: as many requests at once, prompts of the mean length and `template_tokens`, outputs of their mean
-length.
+Replay of a run: as many requests at once, prompts of the mean length and `template_tokens`, of which all share the
+first `shared_tokens`, outputs of their mean length.
 """
 import math
 import shlex
@@ -52,6 +52,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hardware: Annotated[str, Meta(min_length=1, description="name in hardware/")]
     template_tokens: Annotated[int, Meta(ge=0, le=10_000, description=(
         "tokens of the chat template, which the benchmark does not count"))] = 0
+    shared_tokens: Annotated[int, Meta(ge=0, le=10_000, description=(
+        "of template_tokens, those before the prompt, alike in all requests: a prefix cache has them after the first"
+    ))] = 0
 
 
 def read(data_set) -> list[Case]:
@@ -64,6 +67,9 @@ def read(data_set) -> list[Case]:
     """
     path, parameters = data_set.path("points"), data_set.parameters
     rows, faults = read_rows(path, (*NEEDED, *parameters.select))
+    if parameters.shared_tokens > parameters.template_tokens:
+        faults.append(f"{data_set.place}: reader.shared_tokens: expected at most template_tokens, "
+                      f"{parameters.template_tokens}, found {parameters.shared_tokens}")
     if faults:
         raise InputErrors(faults)
     chosen = [(line, row) for line, row in selected(rows, parameters.select)
@@ -93,8 +99,8 @@ def _case(row: Mapping[str, str], parameters: Parameters, fault: Callable[[str],
         "arrival": {"rate_per_s": math.inf}}
     tables["workload"] = {
         "type": "synthetic", "num_requests": round(count), **sent,
-        "prompt_tokens": _constant(prompts / count + parameters.template_tokens),
-        "output_tokens": _constant(outputs / count)}
+        "prompt_tokens": _constant(prompts / count + parameters.template_tokens - parameters.shared_tokens),
+        "output_tokens": _constant(outputs / count), **_shared(parameters.shared_tokens)}
     return Case(f"{row['serve']}, {row['sub']}", tables, measured)
 
 
@@ -129,6 +135,10 @@ def _tables(serve: str, parameters: Parameters, fault: Callable[[str], None]) ->
     if tables["topology"].get("expert_parallel") == tables["topology"].get("tensor_parallel", 1) == 1:
         del tables["topology"]["expert_parallel"]
     return tables | {"model": {"name": found.model, **({"dtype": found.stored} if found.stored else {})}}
+
+
+def _shared(tokens: int) -> dict[str, Any]:
+    return {"system_prompts": {"num_tokens": tokens}} if tokens else {}
 
 
 def _constant(tokens: float) -> dict[str, Any]:
