@@ -85,7 +85,7 @@ DRAWN = (
         "think_time_s": {"distribution": "exponential", "mean": 2.5}}},
     {"type": "clients", "rate_per_s": 2.0, "num_requests": 9, "clients": [
         {"id": "a", "rate_share": 0.5, "prompt_tokens": LENGTHS, "output_tokens": LENGTHS}]})
-OF_TWO_KEYS = re.compile(r"expected (none|[^:,]+) (with|beside|without) [a-z_\[]")     # no declaration of one key allows it
+OF_TWO_KEYS = re.compile(r"expected (none|[^:,]+) (with|beside|without) [a-z_\[]")   # no declaration of one key has it
 LETTERS = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])     # no line breaks: names cannot hold them
 TEXTS = st.text(LETTERS, max_size=20)
 QUEUE = {"threshold": 1.5, "order": "wspt", "classes": [

@@ -28,9 +28,6 @@ cdef class BlockStore:
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return 0
 
-    cdef int release_own(self, uint64_t hash) except -1 nogil:
-        return 0
-
     cdef int32_t release_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil:
         return 0
 
@@ -292,12 +289,6 @@ cdef class CountedStore(BlockStore):
 
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return self._cached.append_nobodys(count)
-
-    cdef int release_own(self, uint64_t hash) except -1 nogil:
-        cdef int32_t element = self.list_as(NAMELESS, hash)
-        self._cached.blocks[element].references = 0
-        self._cached.append_block(element)
-        return 0
 
     cdef int32_t release_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil:
         return self._cached.append_passed(name, count, before)

@@ -123,7 +123,7 @@ cdef class HybridKV(GroupTables):
         holder.computed = num_computed
 
     cdef void _level(self, int32_t slot, int64_t computed) noexcept nogil:
-        """Bring the counted tables of a member, which was visited up to `computed` tokens, to one shape."""
+        """Give the counted tables of a member the shape that its visits left."""
         cdef Table* tables = &self._tables[<size_t>slot * self._num_groups]
         cdef const Table* first
         cdef const int32_t* groups
@@ -211,7 +211,7 @@ cdef class HybridKV(GroupTables):
         return 0
 
     cdef int _pass(self, int32_t slot, LayerKind kind, int64_t settled) except -1 nogil:
-        """Give back the blocks of a kind `in_a_row` that no later token of a member needs."""
+        """Give back blocks of a kind `in_a_row` that a member needs no more."""
         cdef Table* tables = self._tables + <size_t>slot * self._num_groups + kind.groups[0]
         cdef const Holder* holder = &self._holders[slot]
         cdef int32_t begin = tables.begin, end = <int32_t>(kind.outdated(settled) // kind.block_size), i

@@ -177,7 +177,7 @@ cdef class LayerKind:
         return [self.groups[i] for i in range(self.num_groups)]
 
     def givers(self):
-        """Return its groups in which blocks of a member are given back: the first gives those of all `in_a_row`."""
+        """Return the groups in which a visit looks for blocks to give back."""
         return self.numbers()[:1] if self.in_a_row else self.numbers()
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:

@@ -28,7 +28,7 @@ cdef struct Holder:             # of a slot
     Cursor cursor               # behind the hashed tokens of shared text
 
 
-# Name of a place of a text in the groups of a kind, of which `group` is the first; unique in a replica's lifetime.
+# Name of a block of a text in the groups of a kind, of which `group` is the first.
 cdef inline int64_t place_name(int32_t row, int32_t group, int32_t place) noexcept nogil:
     return <int64_t>row << 33 ^ <int64_t>group << 26 ^ place
 

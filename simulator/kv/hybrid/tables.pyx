@@ -707,7 +707,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef bint _is_outdated(self, int32_t slot, int64_t settled_tokens) noexcept nogil:
-        """Say whether a block may be given back; tables of a kind have one shape."""
+        """Say whether a window may have passed a block, or a state is outdated."""
         cdef const Table* table
         cdef int32_t number
         for number in range(self._num_kinds):
@@ -757,7 +757,7 @@ cdef class GroupTables(KVCache):
         return 0
 
     cdef bint _is_own(self, int32_t slot, int32_t group, int32_t index) noexcept nogil:
-        """Say whether a block of private text, without an entry in its table, is in the prefix cache."""
+        """Say whether a private block without an entry in its table is cached."""
         cdef const Holder* holder = &self._holders[slot]
         cdef int64_t size = (<LayerKind>self._kinds[group]).block_size, end = (<int64_t>index + 1) * size
         cdef Run run
@@ -768,7 +768,7 @@ cdef class GroupTables(KVCache):
         return run.begin == index < run.end
 
     cdef int _list_passed(self, int32_t slot, LayerKind kind) except -1 nogil:
-        """List the blocks of private text that a window passed, as far as they were not reused."""
+        """List the private blocks that a window passed, unless they were reused."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + kind.groups[0]]
         cdef int32_t row = self._holders[slot].row, element = table.passed, place = table.begin, count, before, i
         cdef uint64_t hash
