@@ -8,7 +8,7 @@ element began. Private text of complete requests is never found: its blocks are 
 Two copies of a private block arise where a text is full to the last token of a block, which is computed anyway: the old
 copy stays free. A lookup finds the copy that was cached first, as in vLLM; `stamp` keeps the order.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 cimport cython
 
 from simulator.core.hash_map cimport HashMap
@@ -19,16 +19,18 @@ from simulator.kv.prefix_cache cimport Block, PrefixCache
 cdef enum:
     NOBODY = -1                 # in place of a row: a lookup does not find these blocks
     READ = -2                   # in place of a row: a lookup does not find these blocks, and a tier still reads them
+    PASSED = -3                 # in place of a row: blocks of one place of a text, one of each group of layers
     OWN = 0                     # in place of a row, of a run: only the sequence that computed it ever held it
     SHARED = 1                  # of a run: another sequence held it
 
 
 cdef struct Stretch:            # an element without a hash, or a run
     int64_t stamp               # of a request: the larger, the later cached; of READ: the reader, see kv/fences.pxd;
-                                # of a run: its reach
+                                # of a run: its reach; of PASSED: the name of the place
     int32_t row                 # the request that has the text, or one of the constants above
     int32_t begin, end          # blocks of the text; `end` - 1 is reused first. Without a row only their number counts
-    int32_t sibling             # the next element of this row; 0: none. Of a run: the part behind, while both are held
+    int32_t sibling             # the next element of this row; 0: none. Of a run: the part behind, while both are held;
+                                # of PASSED: the element passed before, of another name if that was reused
 
 
 cdef struct Piece:              # part of an element, to be taken out of the queue
@@ -78,6 +80,14 @@ cdef class Stretches:
 
     # The same for blocks begin .. end - 1 of the text of a reader, see kv/fences.pxd.
     cdef int append_read(self, int64_t reader, int32_t begin, int32_t end) except -1 nogil
+
+    # `count` blocks of one place become the last to be reused; `before`: the element of the place passed before, or 0.
+    # Return their element: num_passed() of its blocks are left, 0 if it has another name by now.
+    cdef int32_t append_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil
+    cdef int32_t num_passed(self, int32_t element, int64_t name) noexcept nogil
+
+    # Let the block of such an element that is reused first be an element of its own, for text with this hash.
+    cdef int list_passed(self, int32_t element, uint64_t hash) except -1 nogil
 
     # Private blocks begin .. end - 1 of a preempted request, all cached since it was admitted, become the last to be
     # reused; or a piece that `take` returned does. -1 without memory.

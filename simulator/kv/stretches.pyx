@@ -132,6 +132,35 @@ cdef class Stretches:
         self.size += end - begin
         return 0
 
+    cdef int32_t append_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil:
+        cdef int32_t element
+        self.prepare(1)
+        element = self._new()
+        self.blocks[element].chain = PRIVATE
+        self.stretches[element] = Stretch(name, PASSED, 0, count, before)
+        self._append(element)
+        self.size += count
+        return element
+
+    cdef int32_t num_passed(self, int32_t element, int64_t name) noexcept nogil:
+        cdef const Stretch* it = &self.stretches[element]
+        if element == 0 or self.blocks[element].hash != 0 or it.row != PASSED or it.stamp != name:
+            return 0
+        return it.end
+
+    cdef int list_passed(self, int32_t element, uint64_t hash) except -1 nogil:
+        cdef int32_t block
+        self.prepare(1)
+        block = self._new()
+        self.blocks[block].references = 0
+        self.prefixes.insert(block, hash)
+        self._insert_before(block, element)
+        self.stretches[element].end -= 1
+        if self.stretches[element].end == 0:
+            self._unlink(element)
+            self._give_up(element)
+        return 0
+
     cdef int append_private(self, int32_t row, int32_t begin, int32_t end) except -1 nogil:
         cdef int32_t element
         self.prepare(1)

@@ -234,6 +234,40 @@ def test_what_a_request_left_behind_it_finds_in_all_groups(pool):
     assert face.lookup(0, 18) == 4
 
 
+def hit_after_a_preemption(pool, turns, others, with_tables):
+    """Let a member be preempted and look up its text, once another request took blocks for `others` tokens."""
+    prompts = [20, 40]
+    kv, face = pool(31, prompts, [window(6), window(6), FULL], with_tables=with_tables)
+    admit(face, 0, 20)
+    go_on(face, 0, 20, 21)
+    assert face.may_join(0, 21)
+    face.join(0, 0, 0)
+    for iteration in range(1, 1 + turns):
+        face.step_begin(iteration % 4)
+        face.step_before(1)
+    face.leave(0, 0)
+    face.settle(0, 21 + turns)
+    face.release(0, returns=True)
+    if others > 0:
+        admit(face, 1, others)
+    rows = workload_of(prompts)
+    rows.requests["scheduled_ns"], rows.requests["output_tokens"] = 0, turns + 2
+    kv.share_content(Content(rows))
+    hits = face.lookup(0, 22 + turns)
+    return hits, face.allocate(0, 0, 22 + turns, hits=hits, known_tokens=22 + turns), kv.free_blocks
+
+
+def test_a_block_that_a_window_passed_is_found_until_it_is_reused(pool):
+    # a hit of 6 blocks needs blocks 4 and 5 of windows; 5 tokens before token 25 are those of block 5 and token 20 + 4
+    found = [hit_after_a_preemption(pool, 5, others, False)[0] for others in range(0, 36, 4)]
+
+    assert found[0] == 6 and 0 in found
+    for turns in range(1, 12):
+        for others in range(0, 36, 4):
+            counted, named = (hit_after_a_preemption(pool, turns, others, tables) for tables in (False, True))
+            assert counted == named, (turns, others)
+
+
 # ---- from elsewhere
 
 def test_what_arrives_has_no_blocks_for_what_no_window_sees(pool):

@@ -39,8 +39,12 @@ cdef class BlockStore:
     # `count` blocks are released that no lookup will find, though they are in the prefix cache.
     cdef int release_nobodys(self, int32_t count) except -1 nogil
 
-    # A block of private text is released; a lookup of its own request finds it under this hash.
-    cdef int release_own(self, uint64_t hash) except -1 nogil
+    # A block of private text is released in each of `count` groups, without a hash; see Stretches. CountedStore alone
+    # implements this and the next three. before_passed(): the element passed before one of which blocks are left.
+    cdef int32_t release_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil
+    cdef int32_t num_passed(self, int32_t element, int64_t name) noexcept nogil
+    cdef int32_t before_passed(self, int32_t element) noexcept nogil
+    cdef int list_passed(self, int32_t element, uint64_t hash) except -1 nogil
 
     # A block holds the text with this hash, and no other: return its name from now on.
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil

@@ -28,7 +28,16 @@ cdef class BlockStore:
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return 0
 
-    cdef int release_own(self, uint64_t hash) except -1 nogil:
+    cdef int32_t release_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil:
+        return 0
+
+    cdef int32_t num_passed(self, int32_t element, int64_t name) noexcept nogil:
+        return 0
+
+    cdef int32_t before_passed(self, int32_t element) noexcept nogil:
+        return 0
+
+    cdef int list_passed(self, int32_t element, uint64_t hash) except -1 nogil:
         return 0
 
     cdef int32_t list_as(self, int32_t block, uint64_t hash) except -1 nogil:
@@ -281,11 +290,17 @@ cdef class CountedStore(BlockStore):
     cdef int release_nobodys(self, int32_t count) except -1 nogil:
         return self._cached.append_nobodys(count)
 
-    cdef int release_own(self, uint64_t hash) except -1 nogil:
-        cdef int32_t element = self.list_as(NAMELESS, hash)
-        self._cached.blocks[element].references = 0
-        self._cached.append_block(element)
-        return 0
+    cdef int32_t release_passed(self, int64_t name, int32_t count, int32_t before) except -1 nogil:
+        return self._cached.append_passed(name, count, before)
+
+    cdef int32_t num_passed(self, int32_t element, int64_t name) noexcept nogil:
+        return self._cached.num_passed(element, name)
+
+    cdef int32_t before_passed(self, int32_t element) noexcept nogil:
+        return self._cached.stretches[element].sibling
+
+    cdef int list_passed(self, int32_t element, uint64_t hash) except -1 nogil:
+        return self._cached.list_passed(element, hash)
 
     cdef int32_t hold(self, int32_t block) noexcept nogil:
         cdef Block* it = &self._cached.blocks[block]

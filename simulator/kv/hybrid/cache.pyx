@@ -11,7 +11,7 @@ from simulator.core.memory cimport resize
 from simulator.kv.base cimport blocks_for
 from simulator.kv.hybrid.block_store cimport NO_BLOCK
 from simulator.kv.hybrid.layer_kind cimport LayerKind, Table
-from simulator.kv.hybrid.tables cimport GroupTables, Holder
+from simulator.kv.hybrid.tables cimport GroupTables, Holder, place_name
 from simulator.kv.hybrid.turn_events cimport TurnEvents, Visit
 from simulator.kv.members cimport Member, Members
 
@@ -115,10 +115,29 @@ cdef class HybridKV(GroupTables):
         cdef Holder* holder = &self._holders[slot]
         if not self._visits:
             self._advance(slot, num_computed)
-        elif not self._lists(holder):
-            holder.hashed_tokens = max(holder.hashed_tokens, (
-                num_computed - self.unknown_tokens) // self.block_size * self.block_size)
+        else:
+            self._level(slot, num_computed)
+            if not self._lists(holder):
+                holder.hashed_tokens = max(holder.hashed_tokens, (
+                    num_computed - self.unknown_tokens) // self.block_size * self.block_size)
         holder.computed = num_computed
+
+    cdef void _level(self, int32_t slot, int64_t computed) noexcept nogil:
+        """Give the counted tables of a member the shape that its visits left."""
+        cdef Table* tables = &self._tables[<size_t>slot * self._num_groups]
+        cdef const Table* first
+        cdef const int32_t* groups
+        cdef int32_t number, size, i
+        for number in range(self._num_kinds):
+            if not (<LayerKind>self._searched[number]).is_counted:
+                continue
+            groups = (<LayerKind>self._searched[number]).groups
+            first = &tables[groups[0]]
+            size = max(first.size, blocks_for(computed, (<LayerKind>self._searched[number]).block_size))
+            for i in range((<LayerKind>self._searched[number]).num_groups):
+                tables[groups[i]].size = size
+                if (<LayerKind>self._searched[number]).in_a_row:
+                    tables[groups[i]].begin = first.begin
 
     cdef int _advance(self, int32_t slot, int64_t computed) except -1 nogil:
         """Bring the tables to the state after the turns up to `computed` tokens; their blocks have been counted."""
@@ -168,49 +187,51 @@ cdef class HybridKV(GroupTables):
         cdef Holder* holder = &self._holders[slot]
         cdef int64_t ahead = (visit.rest - holder.computed) % self.block_size
         cdef int64_t computed = holder.computed + (ahead + self.block_size if ahead < 0 else ahead), settled
-        cdef int32_t i, last, counted = 0
+        cdef int32_t i, last
         settled = computed - self.unknown_tokens
         if not self._lists(holder):                         # its full blocks were not listed in earlier visits
             holder.hashed_tokens = max(holder.hashed_tokens, settled // self.block_size * self.block_size)
-        self._give_in_turn(slot, visit, settled)
+        for i in range(visit.num_givers):
+            if (<LayerKind>self._kinds[visit.givers[i]]).in_a_row:
+                self._pass(slot, <LayerKind>self._kinds[visit.givers[i]], settled)
+            else:
+                self._slide(slot, visit.givers[i], settled)
         for i in range(visit.num_takers):
-            if (<LayerKind>self._kinds[visit.takers[i]]).is_counted:        # it has the blocks of `computed` tokens
-                self._tables[<size_t>slot * self._num_groups + visit.takers[i]].size += 1
-                counted += 1
-                continue
             self._extend(slot, visit.takers[i], computed + 1)
             if self.fences is not None:
                 last = self.table(slot, visit.takers[i]).size - 1
                 self.announce(self.table(slot, visit.takers[i]).blocks[last])
-        if counted > 0:
-            self.free_blocks -= counted
+        if visit.num_counted > 0:                           # `_level` makes their tables longer
+            self.free_blocks -= visit.num_counted
             self.store.take_nameless(self.free_blocks)
         holder.computed = holder.announced = computed + 1
-        return self.cache(slot, settled + 1) if visit.fills and self._lists(holder) else 0
+        if visit.fills and self._lists(holder):
+            self._level(slot, computed + 1)
+            self.cache(slot, settled + 1)
+        return 0
 
-    cdef int _give_in_turn(self, int32_t slot, const Visit* visit, int64_t settled) except -1 nogil:
-        """Give back the blocks of a member's turn; tables of a kind have one shape."""
-        cdef void* kind = NULL
-        cdef Table* table
-        cdef int32_t i, group, end = 0
-        cdef uint64_t hash = 0
-        for i in range(visit.num_givers):
-            group = visit.givers[i]
-            if not (<LayerKind>self._kinds[group]).is_counted:
-                self._slide(slot, group, settled)
-                continue
-            table = &self._tables[<size_t>slot * self._num_groups + group]
-            if self._kinds[group] != kind:
-                kind = self._kinds[group]
-                end = <int32_t>((<LayerKind>kind).outdated(settled) // (<LayerKind>kind).block_size)
-                hash = self._own_key(slot, group, table.begin) if end == table.begin + 1 else 0
-            if hash != 0:
-                self.store.release_own(self.key(group, hash))
-                self.free_blocks += 1
-                table.begin = end
-            elif end > table.begin:
-                self._give_up(slot, group, table.begin, end, True)
-                table.begin = end
+    cdef int _pass(self, int32_t slot, LayerKind kind, int64_t settled) except -1 nogil:
+        """Give back blocks of a kind `in_a_row` that a member needs no more."""
+        cdef Table* tables = self._tables + <size_t>slot * self._num_groups + kind.groups[0]
+        cdef const Holder* holder = &self._holders[slot]
+        cdef int32_t begin = tables.begin, end = <int32_t>(kind.outdated(settled) // kind.block_size), i
+        if end <= begin:
+            return 0
+        if end == begin + 1 and self._full_decides and not self._content.has_been_preempted(holder.row) and (
+                self._is_own(slot, kind.groups[0], begin)):
+            tables.begin = end
+            tables.passed = self.store.release_passed(
+                place_name(holder.row, kind.groups[0], begin), kind.num_groups, tables.passed)
+            self.free_blocks += kind.num_groups
+            return 0
+        for i in range(kind.num_groups):
+            tables[i].begin = begin
+            if <int64_t>end * kind.block_size <= holder.public_tokens and end <= tables[i].num_written:
+                self.free_blocks += self.store.release(tables[i].blocks, begin, end)
+                self.num_shared -= self.store.num_left_alone
+            else:
+                self._give_up(slot, kind.groups[i], begin, end, True)
+            tables[i].begin = end
         return 0
 
     cdef int step_run(self, int32_t phase, int32_t count) except -1 nogil:
@@ -225,6 +246,8 @@ cdef class HybridKV(GroupTables):
         cdef int32_t group, count = 0
         if is_member and not self._visits:
             self._advance(slot, num_computed)
+        elif is_member:
+            self._level(slot, num_computed)
         for group in range(self._num_groups):
             count += self._num_held(slot, group, self.table(slot, group).begin)
         return count

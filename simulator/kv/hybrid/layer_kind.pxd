@@ -18,6 +18,8 @@ cdef struct Table:              # the block table of one sequence in one group
     int32_t begin               # leading entries that are null and stay so
     int32_t last                # where only the newest state is kept: the one before it; -1: none, or it is gone
     int32_t copied              # entry that is copied before it is written into, since lookups find it; -1: none
+    int32_t passed              # of the first group of a kind: the last element of blocks that a window passed in
+                                # visits, see BlockStore.release_passed; 0: none
     bint copy_is_found          # later lookups find the copy; else the sequence goes on in the copy
     int64_t checkpoint          # tokens of the text that the state covers which the last turn wrote inside its chunk,
                                 # in the entry before the newest; 0: it wrote none
@@ -52,6 +54,7 @@ cdef class Search:
     cdef uint64_t* _hashes      # [_num_hashes] of the chain, as far as computed
     cdef int32_t _num_hashes
     cdef int32_t _room
+    cdef int32_t _num_first     # of the chain: blocks of the first segment of the prompt that were taken as a whole
     cdef int32_t _num_public    # of the chain: text that others may share
     cdef Cursor _cursor         # behind the last hash of shared text
 
@@ -74,6 +77,7 @@ cdef class Search:
     # Move a cursor behind the first `num_tokens` tokens of the text, which others may share.
     cdef void cursor_at(self, int64_t num_tokens, Cursor* cursor) noexcept nogil
 
+    cdef int _begin_hashes(self) except -1 nogil
     cdef uint64_t _hash_at(self, int64_t end) noexcept nogil
 
 
@@ -86,6 +90,8 @@ cdef class LayerKind:
     cdef bint is_local          # tokens are outdated at some time
     cdef bint is_counted        # `blocks` has entries only as far as text is shared, see Table.num_written. All entries
                                 # behind are null before `begin`, and nameless from there on
+    cdef bint in_a_row          # it is counted, and no group of another kind is between its groups. A visit of a member
+                                # changes the table of the first group alone
     cdef readonly bint keeps_newest     # only the newest block of a text has a place
     cdef readonly bint drops    # the last block of a hit is computed again, since a drafter has written into it. `cut`
                                 # of kinds: 0: not so; 1: so; 2: and the blocks of a hit that ends a block before a

@@ -1,7 +1,7 @@
 """A kind of layers: tokens that they still need, blocks that enter the prefix cache, and the rule of a hit."""
 from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 cimport cython
 
 from simulator.core.memory cimport resize
@@ -86,7 +86,7 @@ cdef class Search:
         if not self.content.has_run(row):
             self.reach = min(num_tokens, public_tokens)
         self._num_public = <int32_t>(min(public_tokens, num_tokens) // self.grain)
-        self._num_hashes = 0
+        self._num_hashes = self._num_first = 0
         memset(&self._cursor, 0, sizeof(self._cursor))
         room = <int32_t>(num_tokens // self.grain) + 1
         if room > self._room:
@@ -94,6 +94,16 @@ cdef class Search:
                 resize(&self.blocks[group], 2 * <size_t>room * sizeof(int32_t))
             resize(&self._hashes, 2 * <size_t>room * sizeof(uint64_t))
             self._room = 2 * room
+        return self._begin_hashes() if self._num_public > 0 and self.ahead == 0 else 0
+
+    cdef int _begin_hashes(self) except -1 nogil:
+        """Take the hashes of the first segment of the prompt, which are remembered."""
+        cdef const uint64_t* first = self.content.first_hashes(self.row, self.grain, &self._num_first)
+        self._num_first = min(self._num_first, self._num_public)
+        if self._num_first > 0:
+            memcpy(self._hashes, first, self._num_first * sizeof(uint64_t))
+            self._num_hashes = self._num_first
+            self._cursor = self.content.behind(self.row, self.grain, self._hashes, self._num_first)
         return 0
 
     cdef int64_t public_tokens(self, int32_t row) noexcept nogil:
@@ -112,6 +122,9 @@ cdef class Search:
         cdef int32_t _
         if num_tokens >= self.grain and num_tokens // self.grain == self._num_hashes:
             cursor[0] = self._cursor
+            return
+        if self.grain <= num_tokens <= <int64_t>self._num_first * self.grain:
+            cursor[0] = self.content.behind(self.row, self.grain, self._hashes, <int32_t>(num_tokens // self.grain))
             return
         for _ in range(<int32_t>(num_tokens // self.grain)):
             self.content.next_hash(self.row, self.grain, self.ahead, cursor)
@@ -162,6 +175,10 @@ cdef class LayerKind:
     def numbers(self):
         """Return the numbers of the groups of this kind."""
         return [self.groups[i] for i in range(self.num_groups)]
+
+    def givers(self):
+        """Return the groups in which a visit looks for blocks to give back."""
+        return self.numbers()[:1] if self.in_a_row else self.numbers()
 
     cdef int64_t outdated(self, int64_t tokens) noexcept nogil:
         return 0

@@ -28,6 +28,11 @@ cdef struct Holder:             # of a slot
     Cursor cursor               # behind the hashed tokens of shared text
 
 
+# Name of a block of a text in the groups of a kind, of which `group` is the first.
+cdef inline int64_t place_name(int32_t row, int32_t group, int32_t place) noexcept nogil:
+    return <int64_t>row << 33 ^ <int64_t>group << 26 ^ place
+
+
 cdef struct Copied:             # in the batch being formed
     int32_t group
     int32_t block, copy
@@ -37,6 +42,8 @@ cdef class GroupTables(KVCache):
     cdef readonly BlockStore store
     cdef Content _content
     cdef int64_t _max_model_len
+    cdef bint _full_decides     # a layer with full attention is among them: no hit is longer than the blocks of it that
+                                # a request left when it was preempted
     cdef bint _caching          # enable_prefix_caching, where anything can be found
     cdef readonly bint hits_end_inside  # blocks; all blocks have numbers then
     cdef int32_t _hash_unit     # see LayerGroups
@@ -89,6 +96,12 @@ cdef class GroupTables(KVCache):
     @cython.final
     cdef inline int64_t lacking_whole(self, int32_t slot, int64_t text, int64_t draft_slots) noexcept nogil:
         return self._need(slot, 0, text + draft_slots, text, True)
+
+    # Has a table of a kind without states fewer blocks than `slots` tokens take, or one to be copied?
+    @cython.final
+    cdef inline bint _lacks(self, int32_t slot, int32_t group, int64_t slots) noexcept nogil:
+        cdef const Table* table = self.table(slot, group)
+        return slots > <int64_t>table.size * (<LayerKind>self._kinds[group]).block_size or table.copied >= 0
 
     # Is the text in a block in the prefix cache?
     @cython.final
@@ -144,8 +157,10 @@ cdef class GroupTables(KVCache):
     cdef int _list_blocks(self, int32_t slot, int32_t group, int64_t known_tokens) except -1 nogil
     cdef int _note_listed(self, int32_t slot, int32_t group, int32_t index, int64_t end) except -1 nogil
     cdef int _list_own(self, int32_t slot, int32_t group, int32_t begin, int32_t end, bint returns) except -1 nogil
+    cdef bint _is_outdated(self, int32_t slot, int64_t settled_tokens) noexcept nogil
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil
-    cdef uint64_t _own_key(self, int32_t slot, int32_t group, int32_t index) noexcept nogil
+    cdef bint _is_own(self, int32_t slot, int32_t group, int32_t index) noexcept nogil
+    cdef int _list_passed(self, int32_t slot, LayerKind kind) except -1 nogil
     cdef int _write(self, int32_t slot, int32_t group, int32_t end) except -1 nogil
     cdef int32_t _own_blocks(self, int32_t slot, int32_t group, int32_t begin, int32_t end) noexcept nogil
     cdef int32_t _num_held(self, int32_t slot, int32_t group, int32_t begin) noexcept nogil

@@ -47,7 +47,7 @@ cdef class GroupTables(KVCache):
         self._lists_tails = self.hits_end_inside or (self._caching and with_names and any(
             kind.is_full and (<LayerKind>kind).block_size > self._hash_unit for kind in kinds))
         full = [number for number, group in enumerate(layers.groups) if group.kind == "full_attention"]
-        self._num_groups = len(layers.groups)
+        self._num_groups, self._full_decides = len(layers.groups), len(full) > 0
         grain = self.hit_tokens if self.hits_end_inside else self.grid
         self._search = Search(self.store.prefixes, plan.content, self._num_groups, grain, full[0] if full else 0,
                               num_blocks if with_names else INT32_MAX)
@@ -70,6 +70,9 @@ cdef class GroupTables(KVCache):
             for number in (<LayerKind>searched[i]).numbers():
                 self._kinds[number] = <void*>searched[i]
             (<LayerKind>searched[i]).is_counted = not with_names and not (<LayerKind>searched[i]).keeps_newest
+            number = (<LayerKind>searched[i]).num_groups
+            (<LayerKind>searched[i]).in_a_row = (<LayerKind>searched[i]).is_counted and (
+                (<LayerKind>searched[i]).groups[number - 1] - (<LayerKind>searched[i]).groups[0] == number - 1)
 
     def _bound_blocks(self, kinds):
         for kind in kinds:
@@ -551,7 +554,7 @@ cdef class GroupTables(KVCache):
                 self._extend_states(slot, group, main, checkpoints)
                 self._tables[<size_t>slot * self._num_groups + group].checkpoint = (
                     main // self._whole * self._whole - self.dropped_tokens if checkpoints > 0 else 0)
-            else:
+            elif self._lacks(slot, group, slots):
                 self._extend(slot, group, slots)
         self._holders[slot].computed = main
         return 1 if _cache_until(self, slot, _whole_tokens(self, main, known_tokens), known_tokens) == 0 else -1
@@ -697,10 +700,24 @@ cdef class GroupTables(KVCache):
             self._arriving_tokens = settled_tokens
             self._free_hits = self._count_free_hits()
             return 0
-        for group in range(self._num_groups):
-            if (<LayerKind>self._kinds[group]).is_local:
-                self._slide(slot, group, settled_tokens)
+        if self._is_outdated(slot, settled_tokens):
+            for group in range(self._num_groups):
+                if (<LayerKind>self._kinds[group]).is_local:
+                    self._slide(slot, group, settled_tokens)
         return 0
+
+    cdef bint _is_outdated(self, int32_t slot, int64_t settled_tokens) noexcept nogil:
+        """Say whether a window may have passed a block, or a state is outdated."""
+        cdef const Table* table
+        cdef int32_t number
+        for number in range(self._num_kinds):
+            if not (<LayerKind>self._searched[number]).is_local:
+                continue
+            table = self.table(slot, (<LayerKind>self._searched[number]).groups[0])
+            if table.last >= 0 or (<LayerKind>self._searched[number]).outdated(settled_tokens) >= (
+                    (<int64_t>table.begin + 1) * (<LayerKind>self._searched[number]).block_size):
+                return True
+        return False
 
     cdef int _slide(self, int32_t slot, int32_t group, int64_t settled_tokens) except -1 nogil:
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
@@ -739,19 +756,34 @@ cdef class GroupTables(KVCache):
             self.num_shared -= self.store.num_left_alone
         return 0
 
-    cdef uint64_t _own_key(self, int32_t slot, int32_t group, int32_t index) noexcept nogil:
-        """Return the hash of a block of private text, without a salt.
-
-        0: the block has an entry in its table, holds shared text, or does not enter the prefix cache.
-        """
+    cdef bint _is_own(self, int32_t slot, int32_t group, int32_t index) noexcept nogil:
+        """Say whether a private block without an entry in its table is cached."""
         cdef const Holder* holder = &self._holders[slot]
         cdef int64_t size = (<LayerKind>self._kinds[group]).block_size, end = (<int64_t>index + 1) * size
         cdef Run run
         if not self._caching or index < self.table(slot, group).num_written or not (
                 holder.public_tokens < end <= holder.hashed_tokens):
-            return 0
+            return False
         run = (<LayerKind>self._kinds[group]).kept(index, &holder.ends)
-        return own_hash(holder.row, <int32_t>(end // self._search.grain) - 1) if run.begin == index < run.end else 0
+        return run.begin == index < run.end
+
+    cdef int _list_passed(self, int32_t slot, LayerKind kind) except -1 nogil:
+        """List the private blocks that a window passed, unless they were reused."""
+        cdef Table* table = &self._tables[<size_t>slot * self._num_groups + kind.groups[0]]
+        cdef int32_t row = self._holders[slot].row, element = table.passed, place = table.begin, count, before, i
+        cdef uint64_t hash
+        while element != 0 and place > 0:
+            place -= 1
+            count = self.store.num_passed(element, place_name(row, kind.groups[0], place))
+            if count == 0:                      # it is not kept, or was reused
+                continue
+            before = self.store.before_passed(element)
+            hash = own_hash(row, <int32_t>((<int64_t>place + 1) * kind.block_size // self._search.grain) - 1)
+            for i in range(kind.num_groups - count, kind.num_groups):
+                self.store.list_passed(element, salted(hash, self._search.salts[kind.groups[i]]))
+            element = before
+        table.passed = 0
+        return 0
 
     cdef int32_t _own_blocks(self, int32_t slot, int32_t group, int32_t begin, int32_t end) noexcept nogil:
         """Return how many blocks begin .. end - 1 of private text are in the prefix cache."""
@@ -765,11 +797,13 @@ cdef class GroupTables(KVCache):
     cdef void _clear(self, int32_t slot, int32_t group) noexcept nogil:
         """Let the table of a group have no entries."""
         cdef Table* table = &self._tables[<size_t>slot * self._num_groups + group]
-        table.size = table.begin = table.num_written = 0
+        table.size = table.begin = table.num_written = table.passed = 0
 
     cdef int release(self, int32_t slot, bint returns) except -1 nogil:
         cdef const Table* table
-        cdef int32_t group
+        cdef int32_t group, number
+        for number in range(self._num_kinds if returns else 0):
+            self._list_passed(slot, <LayerKind>self._searched[number])
         for group in range(self._num_groups):
             table = &self._tables[<size_t>slot * self._num_groups + group]
             self._give_up(slot, group, table.begin, table.size, returns)

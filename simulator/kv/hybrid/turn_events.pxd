@@ -17,9 +17,11 @@ cdef struct Event:              # blocks that a turn takes and gives back in one
 
 cdef struct Visit:              # all events of turns that begin with `rest` computed tokens, modulo the unit
     int32_t rest
-    int32_t num_givers, num_takers
-    int32_t* givers             # [num_givers] numbers of groups that may give a block back, in order
-    int32_t* takers             # [num_takers] numbers of groups that take a block, in order
+    int32_t num_givers, num_takers, num_counted
+    int32_t* givers             # [num_givers] numbers of groups that may give a block back, in order; of a kind
+                                # `in_a_row` its first
+    int32_t* takers             # [num_takers] numbers of groups that take a block, in order, besides `num_counted` of
+                                # kinds that are counted
     bint fills                  # a block of `unit` tokens is full, and may enter the prefix cache
 
 

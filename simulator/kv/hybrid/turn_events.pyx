@@ -30,11 +30,15 @@ cdef class TurnEvents:
         for i, (rest, number, taken, given) in enumerate(events):
             self._events[i] = Event(rest, number, taken, given)
         for i, rest in enumerate(rests):
-            groups = [sorted(group for at, number, *counts in events if at == rest and counts[what]
-                             for group in kinds[number].numbers()) for what in (0, 1)]
+            takers, givers = ({number for at, number, *counts in events if at == rest and counts[what]}
+                              for what in (0, 1))
+            counted = {number for number in takers if (<LayerKind>kinds[number]).is_counted}
             self.visits[i].rest, self.visits[i].fills = rest, caching and rest == filled
-            _fill(&self.visits[i].takers, &self.visits[i].num_takers, groups[0])
-            _fill(&self.visits[i].givers, &self.visits[i].num_givers, groups[1])
+            self.visits[i].num_counted = sum((<LayerKind>kinds[number]).num_groups for number in counted)
+            _fill(&self.visits[i].takers, &self.visits[i].num_takers, sorted(
+                group for number in takers - counted for group in kinds[number].numbers()))
+            _fill(&self.visits[i].givers, &self.visits[i].num_givers, sorted(
+                group for number in givers for group in kinds[number].givers()))
 
     def __dealloc__(self):
         cdef int32_t i
