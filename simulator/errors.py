@@ -9,7 +9,7 @@ MOST_NAMES = 40         # that one message lists
 
 
 def on_a_line(text: str) -> str:
-    """Return text with escapes for characters that move the cursor, break the line or turn its direction."""
+    """Return text with escapes for characters that break or turn a line."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -95,4 +95,4 @@ def test_requests_without_a_replica_are_named_though_most_are_served(tmp_path, i
 
     served, scaled = summary["diagnosis"]       # the first decision finds nothing that waits
     assert f"{rejected} rejected since no replica could take them" in served
-    assert f"{rejected} requests came while no replica served and were rejected" in scaled
+    assert f"requests that came while no replica served were refused, {rejected} in all" in scaled
