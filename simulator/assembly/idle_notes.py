@@ -49,6 +49,8 @@ def _names(experiment, workload: Workload) -> Iterator[str]:
     budgets = [each.tenant for each in getattr(experiment.cluster.admission.parameters, "budgets", ())]
     for key, column, given in (("[[slo.classes]]", "slo_class", classes),
                                ("cluster.admission.budgets", "tenant", budgets)):
+        if not given:
+            continue
         labels = workload.labels.get(column, ())
         present = {labels[code] for code in np.unique(workload.demands[column]).tolist() if code >= 0}
         if absent := [name for name in given if name not in present]:
