@@ -195,8 +195,10 @@ def extensions():
     """Return the modules to build: all of them, or those that match SIM_ONLY."""
     if MODE not in MODES:
         raise SystemExit(f'SIM_BUILD: no build mode "{MODE}"; choose one of {", ".join(MODES)}')
-    modules = [Extension(".".join(source.with_suffix("").parts), [str(source)])
-               for source in sources((ONLY,) if ONLY else EVERYTHING)]
+    chosen = [source for source in sources((ONLY,) if ONLY else EVERYTHING) if source.suffix == ".pyx"]
+    if not chosen:
+        raise SystemExit(f'SIM_ONLY: no .pyx file matches "{ONLY}" from the root of the repository on')
+    modules = [Extension(".".join(source.with_suffix("").parts), [str(source)]) for source in chosen]
     return [*modules, Extension(SHARED, [SHARED.replace(".", "/") + ".c"])]
 
 

@@ -82,6 +82,13 @@ def test_a_part_is_not_built_where_a_header_that_others_read_has_changed(tmp_pat
     assert run_build(tmp_path, "--inplace", SIM_ONLY="simulator/record.pyx").returncode == 0
 
 
+def test_a_part_has_modules(tmp_path):
+    lay_out(tmp_path)
+    done = run_build(tmp_path, "--inplace", SIM_ONLY="*answer*")
+    assert done.returncode == 1
+    assert done.stderr.strip() == 'SIM_ONLY: no .pyx file matches "*answer*" from the root of the repository on'
+
+
 def test_a_fault_of_a_header_that_two_modules_read_ends_the_build(tmp_path):
     lay_out(tmp_path)
     (tmp_path / "simulator/record.pxd").write_text("cdef class Record:\n    cdef unknown first\n")
