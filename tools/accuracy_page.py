@@ -3,21 +3,23 @@
 The scores go into docs/guide/iteration_times.md, and into hardware/efficiency/checked.toml for studies.
 
 `python tools/accuracy_page.py [--root FOLDER]` simulates all data sets, and those with one pool again without each
-price of `operators`, one at a time, and with the prices that the other data sets choose. `--rows` keeps the latter two
-of the last time; with `--page` only the pages are written again.
+price of `operators`, one at a time, and with the prices that the other data sets choose. `--rows` keeps the scores
+without a price of data sets that have the score of last time with all prices; with `--page` only the pages are written
+again.
 """
 import argparse
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from simulator.study.accuracy.ablation import ablate
+from simulator.study.accuracy.ablation import BACKEND, METRICS, NOTHING, Ablated, ablate, all_prices
 from simulator.study.accuracy.chosen import choose
-from simulator.study.accuracy.data_set import open_all
+from simulator.study.accuracy.data_set import Opened, open_all
 from simulator.study.accuracy.files import csv_of, json_of, write_text
 from simulator.study.accuracy.page import in_short, page
 from simulator.study.accuracy.predict import OK
@@ -43,7 +45,7 @@ MANY = 200          # pairs of a replay, at least
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", default=os.environ.get("SIM_DATA") or HOME / "../shared/data")
-    parser.add_argument("--rows", action="store_true", help="keep the scores without prices")
+    parser.add_argument("--rows", action="store_true", help="keep scores without prices where the score is as last time")
     parser.add_argument("--page", action="store_true", help="simulate nothing")
     options = parser.parse_args()
     if not options.page:
@@ -51,13 +53,10 @@ def main():
         if absent := [path for each in data_sets for path in each.absent]:
             parser.error(f"files not found: {', '.join(absent)}")
         found, points = score(data_sets, BACKENDS, tell=print)
-        if options.rows:
-            last = read_score(SCORE)
-            ablations, chosen = last.ablations, last.chosen
-        else:
-            of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
-            ablations = ablate(of_one_pool, tell=print)
-            chosen = choose(of_one_pool, ablations, print)
+        of_one_pool = [each for each in data_sets if not any("pools" in case.tables for case in each.cases())]
+        kept = kept_of(read_score(SCORE), committed(found)) if options.rows else ()
+        ablations = ablated(of_one_pool, kept)
+        chosen = choose(of_one_pool, ablations, print)
         write_text(SCORE, json_of(committed(msgspec.structs.replace(found, ablations=ablations, chosen=chosen))))
         write_text(POINTS, csv_of(Point, sampled(points)))
     found = read_score(SCORE)
@@ -65,6 +64,28 @@ def main():
     write_text(GUIDE, quoting(GUIDE.read_text(encoding="utf-8"), found))
     write_text(CHECKED, scoring(CHECKED.read_text(encoding="utf-8"), found))
     write_text(COMPARED, comparing(found))
+
+
+def kept_of(last: Score, found: Score) -> list[Ablated]:
+    """Return scores without a price, of the prices of today and of data sets with the score of last time."""
+    prices = {(price.name, price.overrides) for price in all_prices()}
+    now, then = defaultdict(set), defaultdict(set)
+    for scores, rows in ((now, [row for row in found.rows if row.backend == BACKEND and row.metric in METRICS]),
+                         (then, [each for each in last.ablations if each.without == NOTHING and each.metric])):
+        for each in rows:
+            scores[each.data_set].add((each.model, each.gpu, each.metric, each.mape_pct, each.bias_pct))
+    return [each for each in last.ablations
+            if (each.without, each.overrides) in prices and now[each.data_set] == then[each.data_set]]
+
+
+def ablated(data_sets: list[Opened], kept: Iterable[Ablated]) -> list[Ablated]:
+    """Return scores without each price, one at a time; those that `kept` lacks are simulated."""
+    has = {(each.without, each.data_set) for each in kept}
+    found = list(kept)
+    for price in all_prices():
+        found += ablate([each for each in data_sets if (price.name, each.says.name) not in has], [price], tell=print)
+    prices, names = [price.name for price in all_prices()], [each.says.name for each in data_sets]
+    return sorted(found, key=lambda each: (prices.index(each.without), names.index(each.data_set)))
 
 
 def committed(found: Score) -> Score:
