@@ -64,7 +64,8 @@ def test_a_request_that_outgrows_the_cache_is_diagnosed(scheduler, fast_forward,
     (tmp_path / "experiment.toml").write_text(
         engine.TEN_MS.replace("num_gpu_blocks = 100", f'scheduler = "{scheduler}", num_gpu_blocks = 8').replace(
             ", async_scheduling = false", ", block_size = 16"))
-    known = {"workload.output_knowledge.predictor": "exact"} if scheduler == "sjf_aging" else {}
+    known = {"sjf_aging": {"workload.output_knowledge.predictor": "exact"},
+             "edf": {"engine.default_deadline_ms": 1e9}}.get(scheduler, {})
     result = simulator.run(tmp_path / "experiment.toml", {"engine.fast_forward": fast_forward} | known)
 
     assert result.requests["status"][0] == records.WAITING

@@ -193,12 +193,13 @@ def _scaling_notes(scaling, clock_s: float) -> list[str]:
     """Return remarks on an autoscaler, and on a run that ends before it could decide or predict."""
     policy = registry.load("autoscaler", scaling.policy)
     notes, first_s = list(policy.notes(scaling.parameters)), scaling.interval_s or policy.interval_s
-    if clock_s < first_s and not policy(scaling.parameters).orders:
+    orders = getattr(scaling.parameters, "changes", ())
+    if clock_s < first_s and not orders:
         notes.append(f"autoscaling: the run ended after {clock_s:,.4g} s, before the first decision of "
                      f'policy = "{scaling.policy}" at interval_s = {first_s:g}')
     else:
         notes += policy.unfounded(scaling.parameters, clock_s)
-    for i, order in enumerate(policy(scaling.parameters).orders):
+    for i, order in enumerate(orders):
         notes += late_note(f"autoscaling.changes[{i}].at_s", order.at_s, clock_s, "the order")
     return notes
 
