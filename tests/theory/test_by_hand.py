@@ -182,6 +182,54 @@ def test_tensorrt_llm_computes_chunks_again_elsewhere(serve):
     assert tokens_ms(result) == [28.53, 33.8435, 63.57, 68.8845]
 
 
+def test_sglang_compiles_a_grammar_anew_for_a_retry(serve):
+    # 30 and 7.01; seven decodes, of 5.013 and 0.0005 x (101 to 107), the last one until 72.465. At 75: 30, 108 tokens
+    # in 7.17, and a decode of 5.013 + 0.0545.
+    result = serve([(0, "x:100", 10, "g")], ["grammar"], {
+        "scheduler": "sglang", "max_model_len": 4096, "num_gpu_blocks": 1000, "block_size": 16,
+        "structured_outputs": GRAMMARS}, topology=TWO, failures=[stop(75)])
+
+    assert tokens_ms(result)[6:] == [67.3985, 72.465, 112.17, 117.2375]
+
+
+def test_another_prefill_replica_compiles_loads_and_computes_all_chunks(serve):
+    # Lost at 60, in the second chunk. 30, 12 and chunks of 15.295, 15.295 and 10.255; 30 at the decode replica, 38
+    # blocks in 2.392294, 12 and 7.645.
+    result = serve([(0, "x:600", 3, "l", "g")], ["adapter", "grammar"],
+                   {"lora": ADAPTERS, "structured_outputs": GRAMMARS, "max_num_batched_tokens": 256},
+                   pools=[APART[0] | TWO, APART[1]], kv_transfer=LINK | {"protocol": "nixl"}, failures=[stop(60)])
+
+    assert ms(result, "prefill_done", "transfer_start", "transfer_end") == [142.845, 172.845, 175.237294]
+    assert tokens_ms(result)[0] == 194.882294
+
+
+MOVES = {"policy": "rebalance", "interval_s": 0.1, "least_difference": 0.001, "kv_bytes_per_token": 100_000.0,
+         "bandwidth_gb_per_s": 1.6, "last_stage_blocks": 2}
+
+
+def test_a_move_copies_kv_and_loads_the_adapter_and_encodes_nothing_again(serve):
+    # 0.5 for 50 embeddings, 10.615 and 12. In decode k 100 + k tokens are read. At 100 six full blocks begin to move,
+    # until 106; the decode then executing ends at 107.804, the seventh block takes 1; 12 for the adapter, and 7.7035.
+    result = serve([(0, "t:50/a.img:50", 14, "l"), (0, "y:10", 1, "")], ["adapter"],
+                   {"lora": ADAPTERS, "encoder": {"us_per_embedding": 10.0}}, topology=TWO,
+                   cluster={"rescheduling": MOVES | {"mode": "live"}})
+
+    found = tokens_ms(result)
+    assert (found[0], found[9:]) == (23.115, [92.39925, 100.10125, 107.804, 128.5075, 136.21175])
+    assert result.requests[["encoded_tokens", "migrations"]].tolist()[0] == (50, 1)
+    assert ms(result, "downtime") == [1]
+
+
+def test_a_move_without_kv_compiles_loads_and_computes_anew(serve):
+    # 30, 12 and 10.615. The decode that is executing at 100 ends at 106.4975, with the eighth token; 30, 12 and 108
+    # tokens in 10.855; 7.70125, 7.702 and 7.70275.
+    result = serve([(0, "x:100", 12, "l", "g"), (0, "y:10", 1, "", "")], ["adapter", "grammar"],
+                   {"lora": ADAPTERS, "structured_outputs": GRAMMARS}, topology=TWO,
+                   cluster={"rescheduling": MOVES | {"mode": "recompute"}})
+
+    assert tokens_ms(result)[7:] == [106.4975, 159.3525, 167.05375, 174.75575, 182.4585]
+
+
 # ---- prompt and output apart
 
 
@@ -264,6 +312,30 @@ def test_a_request_waits_at_the_gateway_of_another_region(serve):
 
     assert ms(result, "enqueued", "completed") == [7, 38.615]
     assert ms(result, "enqueued", "completed", request=1) == [29.615, 49.23]
+
+
+def test_a_retry_goes_to_another_replica_of_its_region_and_all_is_done_anew_there(serve):
+    # There at 7, lost at 50 in its first iteration; 30, 12 and 10.615, and 9 back. 7.69525 more.
+    regions = FROM_A_TO_B | {"replicas": [0, 2]}
+    result = serve([(0, "x:100", 2, "l", "g", "a")], ["adapter", "grammar", "tenant"],
+                   {"lora": ADAPTERS, "structured_outputs": GRAMMARS}, topology=TWO, cluster={"regions": regions},
+                   failures=[stop(50)])
+
+    assert tokens_ms(result) == [111.615, 119.31025]
+
+
+def test_a_gateway_decides_in_turn_and_again_about_a_retry(serve):
+    # 4 and 0.5 for each of two replicas: at 5 and, in line since 1, at 10. Lost at 20, the first request takes 4 and
+    # 0.5 again, and is at the other replica at 24.5, which begins its next iteration at 10 + 22.615: 5.02 + 2 + 0.003
+    # + 0.0505, x 1.5 + 0.1.
+    result = serve([(0, "x:100", 2, "l"), (1, "y:100", 2, "l")], ["adapter"], {"lora": ADAPTERS}, topology=TWO,
+                   cluster={"gateways": {"decision_us": 4000.0, "decision_us_per_replica": 500.0, "workers": 1}},
+                   failures=[stop(20)])
+
+    assert ms(result, "enqueued", "dispatched") == [5, 24.5]
+    assert ms(result, "gateway_wait", "enqueued", request=1) == [4, 10]
+    assert tokens_ms(result) == [43.32525, 51.0205]
+    assert tokens_ms(result, 1) == [32.615, 43.32525]
 
 
 def test_both_legs_of_a_request_are_far_away_and_have_hosts_of_their_own(serve):
