@@ -101,6 +101,25 @@ def test_a_load_of_lmcache_is_in_the_iteration_and_is_not_slowed_by_an_adapter(s
     assert result.requests["loaded_tokens"].tolist() == [0, 1024]
 
 
+def test_a_replica_reads_a_store_that_another_one_wrote(serve):
+    # 1,024 tokens take 0.1 + 10.24 into the host, 2.56 on; 12 for the adapter, which no store holds, and 7.645.
+    levels = [{"name": "s", "scope": "cluster", "read_gb_per_s": 10.0, "write_gb_per_s": 10.0, "base_us": 100.0}]
+    result = serve([(0, "x:1024", 2, "l"), (300, "x:1024", 2, "l")], ["adapter"], {"lora": ADAPTERS}, topology=TWO,
+                   kv_tiers=HOST | {"first_byte_us": 0.0, "secondary": levels})
+
+    assert result.requests[["replica", "loaded_tokens"]].tolist() == [(0, 0), (1, 1024)]
+    assert tokens_ms(result, 1) == [332.545, 340.93325]
+
+
+def test_a_load_within_the_iteration_comes_before_drafts_and_is_not_slowed_by_an_adapter(serve):
+    # 2.61 to load, 10.615; verifications of 5.022 and 0.0005 x (1128, 1131, 1134), x 1.5 + 0.1.
+    result = serve([(0, "x:1024", 1, "l"), (300, "x:1024/y:100", 8, "l")], ["adapter"],
+                   {"lora": ADAPTERS, "speculative": DRAFTS}, kv_tiers=HOST | {"sync_load_budget_bytes": 1_000_000_000},
+                   failures=[{"kind": "cache", "which": 0, "at_s": 0.2}])
+
+    assert tokens_ms(result, 1) == [313.225, *[321.704] * 3, *[330.18525] * 3, 338.66875]
+
+
 def test_a_victim_reloads_its_prompt_and_computes_its_outputs_again(serve):
     # 15 blocks. Budget 128: r0 with 96 and r1 with 32 tokens until 7.58; 64 more beside a decode until 13.9315. In
     # iteration k the KV of r0 is 95 + k tokens, that of r1 94 + k: r0 takes the last block in iteration 18, r1 lacks
@@ -292,6 +311,19 @@ def test_a_prompt_is_computed_anew_behind_its_cached_part_when_its_replica_is_lo
     assert tokens_ms(result, 1) == [521.33, 529.40925]
 
 
+def test_a_prompt_is_computed_where_its_lease_ran_out(serve):
+    # The first request has its place at the decode replica from 23.382002 to 189.365002: 19.645, and 19 decodes of
+    # 5.013 and 0.0005 x (101 to 119), x 1.5 + 0.1. The blocks of the other one, held from 33.23 on, are freed at 83.23;
+    # its prompt takes 10.615.
+    result = serve([(0, "x:100", 20, "l"), (1, "y:100", 3, "l")], ["adapter"], {"lora": ADAPTERS, "max_num_seqs": 1},
+                   pools=APART, kv_transfer=LINK | {"protocol": "nixl", "failure_policy": "recompute", "lease_s": 0.05,
+                                                    "heartbeats": False})
+
+    assert ms(result, "prefill_done", "transfer_end", "completed") == [22.615, 23.382002, 189.365002]
+    assert ms(result, "prefill_done", request=1) == [33.23]
+    assert tokens_ms(result, 1) == [199.980002, 207.675252, 215.371252]
+
+
 # ---- gateways and regions
 
 
@@ -336,6 +368,18 @@ def test_a_gateway_decides_in_turn_and_again_about_a_retry(serve):
     assert ms(result, "gateway_wait", "enqueued", request=1) == [4, 10]
     assert tokens_ms(result) == [43.32525, 51.0205]
     assert tokens_ms(result, 1) == [32.615, 43.32525]
+
+
+def test_a_client_gives_up_far_away_and_finds_its_prompt_there_the_next_time(serve):
+    # There at 7, 30 to compile, 22.615 to compute. The client gives up at 45, which the region knows at 52, before the
+    # end of the iteration. Sent again at 145, there at 152: four tokens, 5.09 x 1.5 + 0.1, and 9 back.
+    result = serve([(0, "x:100", 2, "l", "g", "a")], ["adapter", "grammar", "tenant"],
+                   {"lora": ADAPTERS, "structured_outputs": GRAMMARS}, cluster={"regions": FROM_A_TO_B}, workload={
+                       "client_retry": {"timeout_s": 0.045, "attempts": 3, "backoff_s": 0.1, "factor": 1.0,
+                                        "jitter": 0.0, "on": ["timeout"]}})
+
+    assert ms(result, "enqueued", "first_token", "completed") == [152, 168.735, 176.43025]
+    assert result.requests["cached_tokens"].tolist() == [96]
 
 
 def test_both_legs_of_a_request_are_far_away_and_have_hosts_of_their_own(serve):
@@ -400,3 +444,22 @@ def test_sglang_computes_chunks_with_an_adapter_and_finds_them_again(serve):
     assert tokens_ms(result) == [47.95, 56.33825, 64.72725]
     assert tokens_ms(result, 1) == [510.615, 519.07825]
     assert result.requests["cached_tokens"].tolist() == [0, 1024]
+
+
+def test_chunks_of_a_prompt_with_a_known_image_are_computed_and_the_image_is_not(serve):
+    # Chunks of 128 and 122 tokens take 7.57 and 7.45, and 200 embeddings 2 in the first. The same image behind another
+    # text takes no embeddings; behind the same text 15 blocks are there, and 30 tokens take 5.61.
+    result = serve([(0, "t:50/a.img:200", 1), (500, "u:50/a.img:200", 1), (1000, "t:50/a.img:200/v:20", 1)],
+                   engine={"encoder": {"us_per_embedding": 10.0}, "max_num_batched_tokens": 128})
+
+    assert (result.requests["first_token_ns"] / 1e6).tolist() == [17.02, 515.02, 1005.61]
+    assert result.requests[["cached_tokens", "encoded_tokens"]].tolist() == [(0, 200), (0, 0), (240, 0)]
+
+
+def test_stages_share_an_iteration_with_an_adapter_and_the_first_one_loads_it(serve):
+    # Two chunks of 22.975, half of it in each stage, and 12: the second chunk enters at 23.4875 and ends at 46.4625.
+    # Then 8.38825 and 8.389.
+    result = serve([(0, "x:1024", 3, "l")], ["adapter"], {
+        "lora": ADAPTERS, "async_scheduling": True, "max_num_batched_tokens": 512}, topology={"pipeline_parallel": 2})
+
+    assert tokens_ms(result) == [46.4625, 54.85075, 63.23975]
