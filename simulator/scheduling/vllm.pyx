@@ -654,7 +654,8 @@ cdef class Vllm(EncodingScheduler):
             with gil:
                 self._note_from_now()
         if self._grammars is not None:
-            self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
+            if self._requests[row].scheduled_ns < 0:
+                self._grammars.ask(self._demands[row].grammar, self._requests[row].enqueued_ns)
             if self._passed_over != NULL:
                 self._note_passed(row, self._demands[row].grammar >= 0)
         return EncodingScheduler.enqueue(self, row)
@@ -670,7 +671,7 @@ cdef class Vllm(EncodingScheduler):
         """Return ELIGIBLE, or that a request is passed over or parked for its grammar or its adapter."""
         cdef int32_t grammar = self._demands[row].grammar
         if self._grammars is not None and grammar >= 0:
-            self._grammars.ask(grammar, now_ns)         # requests that ran elsewhere did not enter the queue
+            self._grammars.ask(grammar, now_ns)         # of a request that ran elsewhere, which `enqueue` leaves out
             if self._grammars.is_awaited(grammar, now_ns):
                 return PARKED if self.waiting.park_until(row, self._grammars.ready_ns(grammar)) else SKIP
             if self._grammars.fails(grammar):

@@ -656,6 +656,8 @@ cdef class Rank:
         return 0
 
     cdef int forget(self) except -1:
+        if self.scheduler.tier is not None:
+            self.scheduler.tier.fail()
         self.kv.forget()
         self.scheduler.forget()
         return 0
