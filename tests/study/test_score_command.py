@@ -320,6 +320,8 @@ def test_the_committed_page_is_what_its_score_says():
     assert tool.PAGE.read_text() == page(found)
     assert tool.quoting(guide, found) == guide and guide.count("<!-- score ") == 2
     assert found == tool.committed(found)
+    assert tool.kept_of(found, found) == [*found.ablations]         # as new as the scores with all prices
+    assert {each.without for each in found.ablations} == {price.name for price in tool.all_prices()}
     assert tool.COMPARED.read_text() == tool.comparing(found)
     facts = tool.CHECKED.read_text()
     assert tool.scoring(facts, found) == facts and len(tool.SCORED.findall(facts)) == 2
