@@ -41,8 +41,8 @@ from simulator.scheduling.vllm_defaults import completed, defaults
 from simulator.scheduling.vllm_overheads import around
 from simulator.scheduling.vllm_extras import new_encoder, new_grammars, new_tally, retaining
 from simulator.scheduling.vllm_arguments import (
-    ADVICE, WHY_NO_ASYNC_STAGES, VllmParameters, drops_last_hit, group_faults, hashes_ahead, item_faults,
-    label_faults, most_running, start_up_faults, why_no_tier)
+    ADVICE, TOO_MANY_AT_ONCE, WHY_NO_ASYNC_STAGES, VllmParameters, drops_last_hit, group_faults, hashes_ahead,
+    item_faults, label_faults, most_running, start_up_faults, why_no_tier)
 
 cdef enum:                      # outcome for the head of the queue
     STOP                        # nothing more is admitted in this iteration
@@ -270,6 +270,12 @@ cdef class Vllm(EncodingScheduler):
 
     def advice(self, stall_reason):
         """See Scheduler."""
+        if stall_reason == "passed over" and self.kv.is_hybrid and self.waiting.size > 0:
+            prompt = self._requests[self.waiting.top()].prompt_tokens
+            blocks = max((<GroupTables>self.kv).blocks_at_once(begin, min(begin + self._token_budget, prompt))
+                         for begin in range(0, prompt, self._token_budget))
+            if blocks > self.kv.num_blocks:
+                return TOO_MANY_AT_ONCE.format(blocks=blocks, budget=self._token_budget, num_blocks=self.kv.num_blocks)
         return ADVICE.get(stall_reason) or EncodingScheduler.advice(self, stall_reason)
 
     @staticmethod

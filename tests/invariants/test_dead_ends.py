@@ -85,3 +85,23 @@ def test_a_prompt_that_leaves_no_room_for_a_token_is_rejected(fast_forward):
     recording = serve(fast_forward, {"max_model_len": 64}, ("a", 64, 1), ("b", 63, 5))
     assert recording.requests["status"].tolist() == [records.REJECTED, records.COMPLETED]
     assert recording.requests["output_tokens"].tolist() == [0, 1]
+
+
+@every_way
+def test_a_prompt_that_needs_too_many_blocks_at_once_is_told_what_helps(fast_forward, tmp_path):
+    # 185 tokens take 12 blocks of 16 in both groups of gpt-oss, 24 of 23. In parts of 128 the window of 128 passes none
+    # before the last; in parts of 64 it does.
+    (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,185,5\n")
+    (tmp_path / "experiment.toml").write_text(engine.TEN_MS.replace("llama-3.1-8b", "gpt-oss-20b").replace(
+        "num_gpu_blocks = 100", "num_gpu_blocks = 24, scheduler_reserve_full_isl = false"))
+    keys = {"engine.fast_forward": fast_forward, "engine.block_size": 16, "model.name": "gpt-oss-20b"}
+    for budget in (128, 8192):
+        keys["engine.max_num_batched_tokens"] = budget
+        *_, stuck = simulator.run(tmp_path / "experiment.toml", keys).summary["diagnosis"]
+        assert stuck == (
+            f"replica 0: stuck: request 0 and 0 behind it wait for ever: in iterations of up to {budget:,} tokens its "
+            "prompt needs 24 KV blocks, the replica has 23; windows give blocks back only behind an iteration: lower "
+            "max_num_batched_tokens, or give more blocks")
+    served = simulator.run(tmp_path / "experiment.toml", keys | {"engine.max_num_batched_tokens": 64})
+
+    assert served.summary["complete"]

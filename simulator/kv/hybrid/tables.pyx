@@ -452,6 +452,17 @@ cdef class GroupTables(KVCache):
             total += (<LayerKind>self._kinds[group]).drafts
         return <int32_t>min(total, <int64_t>INT32_MAX)
 
+    def blocks_at_once(self, int64_t begin, int64_t end):
+        """Return the blocks of a sequence in an iteration that computes the tokens begin .. end - 1 of a text."""
+        cdef int64_t total = 0
+        cdef LayerKind kind
+        cdef int32_t group
+        for group in range(self._num_groups):
+            kind = <LayerKind>self._kinds[group]
+            total += 1 if kind.keeps_newest else (
+                blocks_for(end, kind.block_size) - kind.outdated(begin) // kind.block_size)
+        return total
+
     cdef int64_t _missing(self, int32_t slot, int64_t slots) noexcept nogil:
         return self._need(slot, 0, slots, slots, False)
 
