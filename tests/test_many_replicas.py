@@ -51,8 +51,8 @@ def test_an_idle_replica_takes_nearly_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("router", ["round_robin", "session", "cache_aware", "weighted"])
 def test_routers_keep_little_of_each_replica(router):
-    # `session` has a ring of 160 points of 16 bytes for each; 24 bytes of each state count hits of the prefix cache, and
-    # 32 steps of tiers in lock step. It takes 9,549 bytes on a quiet machine, 20 more beside other work.
+    # `session` has a ring of 160 points of 16 bytes for each; 24 bytes of each state count hits of the prefix cache,
+    # and 32 steps of tiers in lock step. It takes 9,549 bytes on a quiet machine, 20 more beside other work.
     assert bytes_per_replica(20_000, 5, **{"cluster.routing.policy": router}) < 9_580
 
 

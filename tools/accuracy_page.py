@@ -45,7 +45,7 @@ MANY = 200          # pairs of a replay, at least
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", default=os.environ.get("SIM_DATA") or HOME / "../shared/data")
-    parser.add_argument("--rows", action="store_true", help="keep scores without prices where the score is as last time")
+    parser.add_argument("--rows", action="store_true", help="keep scores without prices where scores are as before")
     parser.add_argument("--page", action="store_true", help="simulate nothing")
     options = parser.parse_args()
     if not options.page:

@@ -149,8 +149,8 @@ ADVICE = {
     "passed over": "it needs more tokens in one iteration than the budget allows: raise max_num_batched_tokens",
 }
 TOO_MANY_AT_ONCE = (
-    "in iterations of up to {budget:,} tokens its prompt needs {blocks} KV blocks, the replica has {num_blocks}; windows "
-    "give blocks back only behind an iteration: lower max_num_batched_tokens, or give more blocks")
+    "in iterations of up to {budget:,} tokens its prompt needs {blocks} KV blocks, the replica has {num_blocks}; "
+    "windows give blocks back only behind an iteration: lower max_num_batched_tokens, or give more blocks")
 
 
 def start_up_faults(parameters: VllmParameters, engine) -> Iterator[tuple[str, str]]:
