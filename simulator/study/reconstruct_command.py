@@ -7,7 +7,7 @@ from pathlib import Path
 from simulator.config.load import load_experiment
 from simulator.core.argument_types import whole_number
 from simulator.errors import InputErrors, collect_faults
-from simulator.results.directory import check_free, tables_contents
+from simulator.results.directory import check_free, staged, tables_contents
 from simulator.study.measured.source import Source
 from simulator.study.reconstruct import access_log, spans
 from simulator.study.reconstruct.access_log import Requests
@@ -18,6 +18,7 @@ from simulator.study.server_metrics import files, statistics_lines
 from simulator.study.server_metrics.instances import instances_of
 from simulator.study.server_metrics.series import Series
 from simulator.study.sweep.writing import write
+from simulator.study.what_if import FILE as VARIANTS
 from simulator.study.what_if import errors_of, intervals, intervals_text, json_of, read_variants
 
 DONE = 0
@@ -67,14 +68,12 @@ def run(options: argparse.Namespace) -> int:
     question = Question(site_of(experiment), instances_of(series), log, options.draws, experiment.seed,
                         not options.no_restarts)
     answer = answer_of(question, _progress(options, "replays"))
-    for old in list(folder.glob("*")):      # of an earlier reconstruction: no other file is there
-        old.unlink()
-    bases = _write(question, answer, folder)
-    found = None if variants is None else intervals(
-        variants, folder, bases, errors_of(answer.kept[0].rows, answer.facts.edge), _progress(options, "draws"))
-    content = content_of(experiment.name, question, answer, None if found is None else json_of(found))
-    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    write(folder / FILE, text)
+    with staged(folder, options.overwrite, CONTENTS) as place:
+        bases = _write(question, answer, place)
+        found = None if variants is None else _intervals(variants, place, bases, answer, options)
+        content = content_of(experiment.name, question, answer, None if found is None else json_of(found))
+        text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        write(place / FILE, text)
     if options.json:
         print(text, end="")
         return DONE
@@ -115,6 +114,15 @@ def _write(question: Question, answer: Answer, folder: Path) -> list[str]:
         names.append(EXPERIMENT.replace(".", f"{ending}."))
         write_draw(question.site, candidate.draw, folder, (names[-1], TRACE.replace(".", f"{ending}.")))
     return names
+
+
+def _intervals(variants, folder: Path, bases: list[str], answer: Answer, options: argparse.Namespace):
+    """Return what `intervals` does; faults name the file of --what-if, not the copy in the folder."""
+    try:
+        return intervals(variants, folder, bases, errors_of(answer.kept[0].rows, answer.facts.edge),
+                         _progress(options, "draws"))
+    except InputErrors as errors:
+        raise InputErrors(each.replace(str(folder / VARIANTS), options.what_if) for each in errors.faults) from None
 
 
 def _progress(options: argparse.Namespace, things: str):

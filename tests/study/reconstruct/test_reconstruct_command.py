@@ -73,6 +73,20 @@ def test_results_of_another_command_are_left_alone(told, capsys):
     assert [each.name for each in place.iterdir()] == ["summary.json"]
 
 
+def test_an_earlier_reconstruction_stays_until_the_new_one_is_whole(told, capsys):
+    folder, _ = told
+    place = folder / "earlier"
+    place.mkdir()
+    (place / "reconstruction.json").write_text("{}")
+    (folder / "wrong.toml").write_text('variants = [{name = "a", engine.max_num_seq = 3}]')
+    assert reconstruct(folder, "--out", str(place), "--overwrite", "--draws", "1", "--what-if",
+                       str(folder / "wrong.toml")) == 2
+    assert capsys.readouterr().err == (
+        f"{folder / 'wrong.toml'}: variant a: engine.max_num_seq: unknown key; did you mean max_num_seqs?\n")
+    assert [each.name for each in place.iterdir()] == ["reconstruction.json"]
+    assert not list(folder.glob(".*partial*"))
+
+
 def test_draws_of_an_earlier_reconstruction_are_gone(told):
     folder, _ = told
     (folder / "out").mkdir(exist_ok=True)
