@@ -15,11 +15,11 @@ def front_end_notes(experiment, summary: dict) -> list[str]:
 
     summary : as in summary.json.
     """
+    least_ms, most_ms = SEEN_FRONT_END_MS
     return [f"{place}latency.host: front_end_us is 0, so no request waits for others at an API server, of which each "
-            f"gets {rate_per_s:,.0f} requests/s; bursts of chats to vLLM 0.11 suggest {least} to {most} ms a request, "
-            f"{1000 // most} to {1000 // least} requests/s a process"
-            for least, most in (SEEN_FRONT_END_MS,) for place, rate_per_s in _rates(experiment, summary)
-            if rate_per_s > 1000 / most]
+            f"gets {rate_per_s:,.0f} requests/s; bursts of chats to vLLM 0.11 suggest {least_ms} to {most_ms} ms a "
+            f"request, {1000 // most_ms} to {1000 // least_ms} requests/s a process"
+            for place, rate_per_s in _rates(experiment, summary) if rate_per_s > 1000 / most_ms]
 
 
 def _rates(experiment, summary: dict) -> Iterator[tuple[str, float]]:

@@ -65,6 +65,9 @@ def _orders(experiment, workload: Workload) -> Iterator[str]:
             demands["due_ns"] < 0).all() and (demands["deadline_ns"] < 0).all():
         yield 'engine.scheduler = "edf" has no effect: no request has a deadline, and default_deadline_ms is not given'
     is_alike = (demands["priority"] == demands["priority"][0]).all() and not experiment.slo.classes
-    if is_alike and experiment.cluster.programs is None and "slo_class" not in workload.labels and any(
-            scheduler == "vllm" and given.policy == "priority" for scheduler, given in engines):
+    if not is_alike or experiment.cluster.programs is not None or "slo_class" in workload.labels:
+        return
+    if any(scheduler == "vllm" and given.policy == "priority" for scheduler, given in engines):
         yield 'engine.policy = "priority" has no effect: all requests have one priority'
+    if any(scheduler == "sglang" and given.enable_priority_scheduling for scheduler, given in engines):
+        yield "engine.enable_priority_scheduling has no effect: all requests have one priority"

@@ -123,7 +123,7 @@ def _turned_away(run: Run, status: int) -> np.ndarray:
 
 def _by_length(run: Run, status: int) -> list[str]:
     """Return how many requests replicas refused for each limit; empty where the limits are not known."""
-    return limit_texts(status, *counts_by_limit(run, status))
+    return limit_texts(status, *counts_by_limit(run, status)[:2])
 
 
 def counts_by_limit(run: Run, status: int) -> tuple[Counter[str], dict[str, int], int]:
@@ -151,7 +151,7 @@ def counts_by_limit(run: Run, status: int) -> tuple[Counter[str], dict[str, int]
     return counts, longest, len(rows)
 
 
-def limit_texts(status: int, counts: Counter[str], longest: dict[str, int], _: int = 0) -> list[str]:
+def limit_texts(status: int, counts: Counter[str], longest: dict[str, int]) -> list[str]:
     """Return a text for each limit, given what `counts_by_limit` found."""
     verb = "rejected" if status == records.REJECTED else "dropped"
     return [f"{count:,} {verb}, of up to {longest[words]:,} prompt tokens, which {words}"

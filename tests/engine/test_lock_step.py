@@ -5,6 +5,7 @@ import pytest
 from simulator.domain import records
 from simulator.engine.operations.move_plan import MovePlan
 from support import engine, migration
+from support.lock_step import RANKS_AND_REPLICAS, assert_alike, with_long_answers
 from support.random_scenarios import random_description
 from support.scenario import load
 from support.workloads import plain_workload
@@ -73,23 +74,12 @@ def test_engines_beside_each_other_have_a_beat_each():
 def test_taking_iterations_in_bulk_changes_nothing(seed, is_async):
     description = random_description(seed)
     description["options"] |= {"async_scheduling": is_async, "num_speculative_tokens": 0, "spec_lookahead": 0}
-    description["requests"] += [
-        {"id": f"long{i}", "arrival": 0.01 * i, "output_len": 40, "prompt": [["uniq", 5]]} for i in range(4)]
-    needed = 2 + -(-60 // description["options"].get("block_size", 16))
-    description["options"]["num_blocks"] = max(description["options"]["num_blocks"], needed)
-    case = load(description)
-    ranks, replicas = [(2, 2), (3, 3), (2, 4)][seed % 3]
+    ranks, replicas = RANKS_AND_REPLICAS[seed % 3]
+    case = with_long_answers(description)
     fast, slow = (engine.run(case, details=False, fast_forward=bulk, ranks=ranks, replicas=replicas)
                   for bulk in (True, False))
 
-    assert (fast.requests == slow.requests).all()
-    assert _rows(fast.iterations) == _rows(slow.iterations)
-    assert (fast.replicas == slow.replicas).all()
-    assert fast.token_times == slow.token_times
-
-
-def _rows(iterations):
-    return sorted(iterations[[name for name in iterations.dtype.names if name != "spare"]].tolist())
+    assert_alike(fast, slow)
 
 
 def test_clients_that_give_up_leave_with_the_common_iteration():

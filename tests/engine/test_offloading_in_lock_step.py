@@ -9,6 +9,7 @@ import pytest
 from simulator.domain import records
 from simulator.domain.failures import Failure
 from support import engine, upkeep
+from support.lock_step import RANKS_AND_REPLICAS, assert_alike, with_long_answers
 from support.offloading import MS, copies, ms, own, scenario, shared
 from support.random_scenarios import offloaded, random_description
 from support.scenario import load
@@ -78,24 +79,13 @@ def test_hosts_of_ranks_that_stop_are_lost():
 def test_taking_iterations_in_bulk_changes_nothing(seed, is_async):
     description = offloaded(random_description(seed), Random(seed))
     description["options"]["async_scheduling"] = is_async
-    description["requests"] += [
-        {"id": f"long{i}", "arrival": 0.01 * i, "output_len": 40, "prompt": [["uniq", 5]]} for i in range(4)]
-    needed = 2 + -(-60 // description["options"].get("block_size", 16))
-    description["options"]["num_blocks"] = max(description["options"]["num_blocks"], needed)
-    case = load(description)
-    ranks, replicas = [(2, 2), (3, 3), (2, 4)][seed % 3]
+    ranks, replicas = RANKS_AND_REPLICAS[seed % 3]
+    case = with_long_answers(description)
     fast, slow, full = (engine.run(case, ranks=ranks, replicas=replicas, fast_forward=bulk, details=details)
                         for bulk, details in ((True, False), (False, False), (False, True)))
 
-    for found in (fast, slow):
-        assert (found.requests == full.requests).all()
-        assert _rows(found.iterations) == _rows(full.iterations)
-        assert (found.replicas == full.replicas).all()
-        assert found.token_times == full.token_times
-
-
-def _rows(iterations):
-    return sorted(iterations[[name for name in iterations.dtype.names if name != "spare"]].tolist())
+    assert_alike(fast, full)
+    assert_alike(slow, full)
 
 
 def _of_rank(request, rank):

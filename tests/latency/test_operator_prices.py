@@ -231,6 +231,14 @@ def test_flash_attention_2_does_not_split_decodes_beside_prompts(build, tmp_path
 
     assert (beside != alone) == is_joined
     assert ("attention beside prompts" in model.provenance()["operators"]) == is_joined
+    assert any("num_cores of" in note for note in model.warnings()) == (is_joined and not ACCELERATOR.num_cores)
+
+
+def test_cores_that_are_not_known_are_named(build, tmp_path):
+    card = replace(ACCELERATOR, architecture="Ampere", num_cores=0)
+    notes = [build(write_tables(tmp_path / f"t{cores}"), DENSE, replace(card, num_cores=cores)).warnings()
+             for cores in (0, 100)]
+    assert [[f"num_cores of {card.name} is not known" in note for note in each].count(True) for each in notes] == [1, 0]
 
 
 def test_a_prompt_of_one_token_is_computed_as_a_decode_is(build, tmp_path):

@@ -76,13 +76,15 @@ def test_keys_that_no_request_meets_are_named(tmp_path, keys, text):
     assert diagnosis(tmp_path, keys) == ([text] if text else [])
 
 
-def test_priorities_that_are_all_alike_are_named(tmp_path):
+@pytest.mark.parametrize(("keys", "key"), [
+    ({"engine.policy": "priority"}, 'engine.policy = "priority"'),
+    ({"engine.scheduler": "sglang", "engine.enable_priority_scheduling": True}, "engine.enable_priority_scheduling")])
+def test_priorities_that_are_all_alike_are_named(tmp_path, keys, key):
     (tmp_path / "b.toml").write_text(EXPERIMENT)
-    text = 'engine.policy = "priority" has no effect: all requests have one priority'
-    for second, named in ((0, [text]), (1, [])):
+    for second, named in ((0, [f"{key} has no effect: all requests have one priority"]), (1, [])):
         (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens,priority\n"
                                         f"0.0,10,5,0\n0.0,10,5,{second}\n")
-        assert simulator.run(tmp_path / "b.toml", {"engine.policy": "priority"}).summary["diagnosis"] == named
+        assert simulator.run(tmp_path / "b.toml", keys).summary["diagnosis"] == named
 
 
 @pytest.mark.parametrize(("interval_s", "rejected"), [(0.3, 4), (0.2, 6)])

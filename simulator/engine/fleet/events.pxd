@@ -26,5 +26,5 @@ cdef enum EventKind:            # kind and priority in one: at equal times the l
     LEASE = 22                  # the KV lease of blocks that wait to be read expires
     SHIFT = 23                  # the load of a replica's experts may have changed
     CALL = 24                   # an operation that is written in Python is called
-    FORWARD = 25  # a request reaches the gateway of another region; pushed with the priority of ROUTE
+    FORWARD = 25                # a request reaches the gateway of another region; pushed with the priority of ROUTE
     NUM_KINDS = 26

@@ -317,9 +317,9 @@ cdef class LockStep(LockStepGroup):
 
     cdef int _form(self, int32_t i, int64_t now_ns) except -1 nogil:
         cdef Step* step = self._next
+        cdef int64_t free_ns = self._end_ns if self._end_ns < NEVER_NS else now_ns
         if self._prefill_interval > 1:
             (<Replica>self._replicas[i]).scheduler.holds_prefills = self._num_steps % self._prefill_interval != 0
-        cdef int64_t free_ns = self._end_ns if self._end_ns < NEVER_NS else now_ns
         step.is_busy[i] = (<Replica>self._replicas[i]).form(now_ns, free_ns, &step.shapes[step.num_busy])
         step.is_formed[i] = True
         step.num_formed += 1

@@ -198,12 +198,16 @@ class ExpertTables:
 
     def _reached(self, curves: dict, foreign: ForeignTokens) -> dict[tuple, object]:
         """Return the curves of ranks that get their tokens by an exchange. See reached_experts.py."""
+        unknown = [foreign.token_ns(site) is None for site in curves if site[5] > 1]
+        if not unknown:
+            return curves
         note = (f"experts behind {self._parameters.all2all_backend} were measured with the tokens of all ranks on each "
-                "rank: the time of tokens that do not reach a rank is left out, ")
-        if any(site[5] > 1 and foreign.token_ns(site) is None for site in curves):
-            note += "where even loads of one rank and of several show it, and is in the price of other mixtures"
+                "rank: the time of tokens that do not reach a rank is ")
+        if all(unknown):
+            note += "in the price, as no even loads of one rank and of several show it"
         else:
-            note += "by the even loads of one rank and of several"
+            note += "left out, by the even loads of one rank and of several" + (
+                "; mixtures without such loads are priced with it" * any(unknown))
         if note not in self._database.notes:
             self._database.notes.append(note)
         return {site: foreign.without(curve, site) for site, curve in curves.items()}

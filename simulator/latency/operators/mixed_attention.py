@@ -17,7 +17,9 @@ from simulator.latency.operators.unsplit_decodes import unsplit_ns
 from simulator.latency.roofline.laws import splits_no_prompts
 
 NOTE = ("attention of decodes beside prompts: FlashAttention 2 computes a tile of 64 queries for each, at the rate of "
-        "prompts: within 12 % of mixed batches on RTX PRO 6000 and RTX 4090")
+        "prompts; by constants of RTX PRO 6000, mixed batches of RTX 4090 are 12 % off on average")
+NO_CORES = ("attention of decodes beside prompts: num_cores of {card} is not known, so the time of a tile on one core "
+            "is left out, and heads read their KV head together")
 
 
 def mixed_table(composer, decode: Times, by_kind: list[Decodes], contexts: np.ndarray) -> Times:
@@ -38,6 +40,8 @@ def mixed_table(composer, decode: Times, by_kind: list[Decodes], contexts: np.nd
         return decode                   # prompts and decodes are not computed in one call, which does not split decodes
     composer.origins["attention beside prompts"] = "interpolated"
     composer.database.notes.append(NOTE)
+    if not (card := composer.deployment.accelerator).num_cores:
+        composer.database.notes.append(NO_CORES.format(card=card.name))
     sequences = np.arange(len(decode.ns))
     ns = sum(each.kind.layers * unsplit_ns(composer, each.kind, sequences, contexts) if each.kind in joined
              else each.times.ns for each in by_kind)
